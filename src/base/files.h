@@ -1,0 +1,71 @@
+// Files: mapped for reading, written whole or not at all. Every message names the file and the system's reason.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace longshot {
+
+namespace fs = std::filesystem;
+
+// A file mapped read-only. Moves; does not copy. An empty file gives an empty span.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const fs::path& path);
+  MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  const fs::path& path() const { return path_; }
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+  size_t size() const { return size_; }
+
+ private:
+  fs::path path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// A buffered writer. Throws at the first failed write; close() flushes to the disk and reports what destructors
+// cannot. A file that is not closed stays as it is.
+class OutputFile {
+ public:
+  explicit OutputFile(const fs::path& path);
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  ~OutputFile();
+
+  void write(const void* data, size_t size);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  void overwrite(uint64_t offset, const void* data, size_t size);  // for a header known only at the end
+  uint64_t position() const { return position_; }
+  void close();
+
+ private:
+  void flush();
+  fs::path path_;
+  int fd_ = -1;
+  uint64_t position_ = 0;
+  std::vector<char> buffer_;
+};
+
+std::string read_text(const fs::path& path);
+
+// Writes beside, syncs and renames: readers see the old file or the new one, never a part.
+void write_atomically(const fs::path& path, std::string_view text);
+
+// Renames a finished file or directory into place and syncs the directory that holds it.
+void publish(const fs::path& from, const fs::path& to);
+
+void make_directories(const fs::path& path);
+
+// CRC-32 (zlib's) of a range of memory, 8 hex digits.
+std::string checksum(std::span<const std::byte> bytes);
+
+}  // namespace longshot

@@ -1,0 +1,239 @@
+#include "base/options.h"
+
+#include <fmt/ranges.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <sstream>
+#include <type_traits>
+
+#include "base/error.h"
+
+namespace longshot {
+namespace {
+
+template <class T>
+T parse_number(const std::string& name, const std::string& text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  require_usage(error != std::errc::result_out_of_range, "--{}: {} is out of range", name, text);
+  require_usage(error == std::errc() && rest == end, "--{}: '{}' is not {}", name, text,
+                std::is_integral_v<T> ? "a whole number" : "a number");
+  return value;
+}
+
+bool parse_bool(const std::string& name, const std::string& text) {
+  if (text == "true" || text == "1" || text == "yes" || text == "on") return true;
+  if (text == "false" || text == "0" || text == "no" || text == "off") return false;
+  fail_usage("--{}: '{}' is neither true nor false", name, text);
+}
+
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> parts;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+std::string toml_text(const std::string& text) {
+  std::ostringstream out;
+  out << toml::value<std::string>(text);
+  return out.str();
+}
+
+// A number typed as it would be typed again: shortest form that reads back to the same value.
+template <class T>
+std::string number_text(T value) {
+  return fmt::format("{}", value);
+}
+
+template <class T>
+std::string toml_number(T value) {
+  std::string text = number_text(value);
+  if (std::is_floating_point_v<T> && text.find_first_of(".einf") == std::string::npos) text += ".0";
+  return text;
+}
+
+}  // namespace
+
+Option& Options::push(std::string name, std::string help, std::string type) {
+  Option option;
+  option.name = std::move(name);
+  option.help = std::move(help);
+  option.type = std::move(type);
+  option.group = group_;
+  all_.push_back(std::move(option));
+  return all_.back();
+}
+
+namespace {
+
+template <class T>
+void bind_number(Option& o, T& field) {
+  o.set = [name = o.name, &field](const std::string& text) { field = parse_number<T>(name, text); };
+  o.get = [&field] { return number_text(field); };
+  o.toml = [&field] { return toml_number(field); };
+  o.initial = o.get();
+}
+
+template <class T, class Parse, class Print>
+void bind_list(Option& o, std::vector<T>& field, Parse parse, Print print) {
+  o.set = [name = o.name, &field, parse](const std::string& text) {
+    std::vector<T> values;
+    for (const std::string& part : split_list(text)) values.push_back(parse(name, part));
+    field = std::move(values);
+  };
+  o.get = [&field] { return fmt::format("{}", fmt::join(field, ",")); };
+  o.toml = [&field, print] {
+    std::vector<std::string> parts;
+    for (const T& value : field) parts.push_back(print(value));
+    return fmt::format("[{}]", fmt::join(parts, ", "));
+  };
+  o.initial = o.get();
+}
+
+}  // namespace
+
+void Options::add(std::string name, int& f, std::string help) {
+  bind_number(push(std::move(name), std::move(help), "int"), f);
+}
+void Options::add(std::string name, int64_t& f, std::string help) {
+  bind_number(push(std::move(name), std::move(help), "int"), f);
+}
+void Options::add(std::string name, uint64_t& f, std::string help) {
+  bind_number(push(std::move(name), std::move(help), "int"), f);
+}
+void Options::add(std::string name, float& f, std::string help) {
+  bind_number(push(std::move(name), std::move(help), "float"), f);
+}
+void Options::add(std::string name, double& f, std::string help) {
+  bind_number(push(std::move(name), std::move(help), "float"), f);
+}
+
+void Options::add(std::string name, bool& field, std::string help) {
+  Option& o = push(std::move(name), std::move(help), "bool");
+  o.set = [name = o.name, &field](const std::string& text) { field = parse_bool(name, text); };
+  o.get = o.toml = [&field] { return std::string(field ? "true" : "false"); };
+  o.initial = o.get();
+}
+
+void Options::add(std::string name, std::string& field, std::string help) {
+  Option& o = push(std::move(name), std::move(help), "text");
+  o.set = [&field](const std::string& text) { field = text; };
+  o.get = [&field] { return field; };
+  o.toml = [&field] { return toml_text(field); };
+  o.initial = o.get();
+}
+
+void Options::add(std::string name, std::string& field, std::vector<std::string> choices, std::string help) {
+  help += fmt::format(" ({})", fmt::join(choices, ", "));
+  add(std::move(name), field, std::move(help));
+  Option& o = all_.back();
+  o.set = [name = o.name, &field, choices = std::move(choices)](const std::string& text) {
+    require_usage(std::find(choices.begin(), choices.end(), text) != choices.end(),
+                  "--{}: '{}' is not one of {}.{}", name, text, fmt::join(choices, ", "),
+                  did_you_mean(text, choices));
+    field = text;
+  };
+}
+
+void Options::add(std::string name, std::vector<int64_t>& field, std::string help) {
+  bind_list(push(std::move(name), std::move(help), "list"), field, parse_number<int64_t>, toml_number<int64_t>);
+}
+void Options::add(std::string name, std::vector<double>& field, std::string help) {
+  bind_list(push(std::move(name), std::move(help), "list"), field, parse_number<double>, toml_number<double>);
+}
+void Options::add(std::string name, std::vector<std::string>& field, std::string help) {
+  bind_list(push(std::move(name), std::move(help), "list"), field,
+            [](const std::string&, const std::string& part) { return part; }, toml_text);
+}
+
+void Options::add_files(std::string name, std::vector<std::string>& field, std::string help) {
+  add(std::move(name), field, std::move(help));
+  all_.back().type = "files";
+}
+
+Option& Options::at(const std::string& name) {
+  std::vector<std::string> names;
+  for (Option& option : all_) {
+    if (option.name == name) return option;
+    names.push_back(option.name);
+  }
+  fail_usage("unknown option '{}'.{}", name, did_you_mean(name, names));
+}
+
+namespace {
+
+std::string text_of(const fs::path& path, std::string_view key, const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
+  if (const auto* whole = node.as_integer()) return number_text(whole->get());
+  if (const auto* real = node.as_floating_point()) return number_text(real->get());
+  if (const auto* list = node.as_array()) {
+    std::vector<std::string> parts;
+    for (const toml::node& item : *list) parts.push_back(text_of(path, key, item));
+    return fmt::format("{}", fmt::join(parts, ","));
+  }
+  fail_usage("{}: key '{}' is a table or a date; options are plain values", path.string(), key);
+}
+
+}  // namespace
+
+void Options::load_toml(const fs::path& path) {
+  const std::string text = read_text(path);
+  toml::table table;
+  try {
+    table = toml::parse(text, path.string());
+  } catch (const toml::parse_error& e) {
+    fail_usage("{}:{}: {}", path.string(), e.source().begin.line, e.description());
+  }
+  for (auto&& [key, node] : table) {
+    try {
+      at(std::string(key.str())).set(text_of(path, key.str(), node));
+    } catch (const Error& e) {
+      fail_usage("{}:{}: {}", path.string(), node.source().begin.line, e.what());
+    }
+  }
+}
+
+std::string Options::to_toml(bool with_help) const {
+  std::string out;
+  std::string heading;
+  for (const Option& o : all_) {
+    if (o.group != heading) out += fmt::format("{}# {}\n", out.empty() ? "" : "\n", heading = o.group);
+    const std::string line = fmt::format("{} = {}", o.name, o.toml());
+    out += with_help ? fmt::format("{:<40} # {}\n", line, o.help) : line + "\n";
+  }
+  return out;
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(word.size() / 2, 2);  // further than this was not meant
+  for (const std::string& candidate : candidates) {
+    std::vector<size_t> row(candidate.size() + 1);
+    std::iota(row.begin(), row.end(), size_t{0});
+    for (size_t i = 1; i <= word.size(); ++i) {
+      size_t diagonal = std::exchange(row[0], i);
+      for (size_t j = 1; j <= candidate.size(); ++j) {
+        const size_t change = diagonal + (word[i - 1] != candidate[j - 1]);
+        diagonal = std::exchange(row[j], std::min({change, row[j] + 1, row[j - 1] + 1}));
+      }
+    }
+    if (row.back() < best_distance || (row.back() == best_distance && best.empty())) {
+      best_distance = row.back();
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string guess = nearest(word, candidates);
+  return guess.empty() ? "" : fmt::format(" Did you mean '{}'?", guess);
+}
+
+}  // namespace longshot

@@ -1,0 +1,67 @@
+// An option is declared once: name, field (whose value is the default) and help. The parser, --help, the config
+// file, --print-config and the run's config.toml all read that one declaration.
+//
+//   struct ModelConfig {
+//     int layers = 6;
+//     void fields(Options& o) { o.add("layers", layers, "number of blocks"); }
+//   };
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files.h"
+
+namespace longshot {
+
+struct Option {
+  std::string name;     // as on the command line without dashes, and as a key of the config file
+  std::string help;
+  std::string type;     // "int", "float", "text", "bool", "list", "files": shown in --help
+  std::string group;    // heading in --help
+  std::string initial;  // default, as typed
+  std::function<void(const std::string&)> set;  // parses or throws Error(kUsage) naming the option
+  std::function<std::string()> get;             // the value as typed on the command line
+  std::function<std::string()> toml;            // the value as TOML
+};
+
+class Options {
+ public:
+  void group(std::string name) { group_ = std::move(name); }
+
+  void add(std::string name, bool& field, std::string help);
+  void add(std::string name, int& field, std::string help);
+  void add(std::string name, int64_t& field, std::string help);
+  void add(std::string name, uint64_t& field, std::string help);
+  void add(std::string name, float& field, std::string help);
+  void add(std::string name, double& field, std::string help);
+  void add(std::string name, std::string& field, std::string help);
+  void add(std::string name, std::vector<int64_t>& field, std::string help);      // comma separated
+  void add(std::string name, std::vector<double>& field, std::string help);       // comma separated
+  void add(std::string name, std::vector<std::string>& field, std::string help);  // comma separated
+  void add_files(std::string name, std::vector<std::string>& field, std::string help);  // several arguments
+  // One of a fixed set of words.
+  void add(std::string name, std::string& field, std::vector<std::string> choices, std::string help);
+
+  const std::vector<Option>& all() const { return all_; }
+  Option& at(const std::string& name);  // unknown: Error(kUsage) that names the nearest
+
+  // Sets every key of a TOML file. An unknown key or a value of the wrong type is an error.
+  void load_toml(const fs::path& path);
+  // Every option with its present value, one per line, help as comment when `with_help`.
+  std::string to_toml(bool with_help) const;
+
+ private:
+  Option& push(std::string name, std::string help, std::string type);
+  std::vector<Option> all_;
+  std::string group_;
+};
+
+// The candidate with the smallest edit distance, or "" if none is near enough to be what was meant.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+// " Did you mean 'x'?" or "".
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace longshot

@@ -1,0 +1,5 @@
+#include "longshot.h"
+
+namespace longshot {
+const char* version() { return LONGSHOT_VERSION; }
+}  // namespace longshot

@@ -1,0 +1,117 @@
+#include "cli/command.h"
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+
+#include "base/error.h"
+
+namespace longshot {
+namespace {
+
+std::atomic<bool> stop_{false};
+
+void on_stop_signal(int signal) {
+  if (stop_.exchange(true)) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+}
+
+void print_help(const CommandEntry& entry, const Command::Arguments& arguments, const Options& options) {
+  fmt::print("longshot {}: {}\n\nusage: longshot {}{} [options]\n", entry.name, entry.summary, entry.name,
+             arguments.name.empty() ? "" : " " + arguments.name + (arguments.most > 1 ? " .." : ""));
+  std::string heading = "\1";
+  for (const Option& o : options.all()) {
+    if (o.group != heading) fmt::print("\n{}:\n", (heading = o.group).empty() ? "options" : heading);
+    const std::string usage = o.type == "bool" ? fmt::format("--[no-]{}", o.name) : fmt::format("--{} {}", o.name, o.type);
+    fmt::print("  {:<32} {}{}\n", usage, o.help, o.initial.empty() ? "" : fmt::format(" [{}]", o.initial));
+  }
+  fmt::print(
+      "\nevery command:\n  {:<32} {}\n  {:<32} {}\n  {:<32} {}\n", "--config FILE.toml",
+      "options from a file; flags win over it", "--print-config", "show the effective options as TOML and end", "--help",
+      "this text");
+}
+
+// Binds every Option to CLI11, which knows the ways to spell an argument.
+void bind(CLI::App& app, Options& options) {
+  for (const Option& o : options.all()) {
+    if (o.type == "bool") {
+      app.add_flag_function(fmt::format("--{},!--no-{}", o.name, o.name),
+                            [&o](int64_t count) { o.set(count > 0 ? "true" : "false"); });
+    } else if (o.type == "files") {
+      app.add_option_function<std::vector<std::string>>("--" + o.name, [&o](const std::vector<std::string>& values) {
+        o.set(fmt::format("{}", fmt::join(values, ",")));
+      })->expected(1, -1);
+    } else {
+      app.add_option_function<std::string>("--" + o.name, [&o](const std::string& value) { o.set(value); });
+    }
+  }
+}
+
+}  // namespace
+
+bool stop_requested() { return stop_; }
+
+void catch_stop_signals() {
+  std::signal(SIGINT, on_stop_signal);
+  std::signal(SIGTERM, on_stop_signal);
+}
+
+int run_command(const CommandEntry& entry, const std::vector<std::string>& argv) {
+  const std::unique_ptr<Command> command = entry.make();
+  Options options;
+  command->options(options);
+  const Command::Arguments arguments = command->arguments();
+
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+  bool help = false, print_config = false;
+  std::string config;
+  app.add_flag("--help,-h", help);
+  app.add_flag("--print-config", print_config);
+  // The file comes before the flags, so that flags win: found first, by a parse that binds nothing else.
+  {
+    CLI::App first;
+    first.set_help_flag();
+    first.allow_extras();
+    first.add_option("--config", config);
+    first.parse(std::vector<std::string>(argv.rbegin(), argv.rend()));
+  }
+  if (!config.empty()) options.load_toml(config);
+  app.add_option("--config", config);
+  bind(app, options);
+  try {
+    app.parse(std::vector<std::string>(argv.rbegin(), argv.rend()));
+  } catch (const CLI::ParseError& e) {
+    fail_usage("{}", e.what());
+  }
+  if (help) {
+    print_help(entry, arguments, options);
+    return 0;
+  }
+  for (const std::string& rest : app.remaining()) {
+    if (rest.size() > 1 && rest[0] == '-') {
+      std::vector<std::string> names{"help", "config", "print-config"};
+      for (const Option& o : options.all()) names.push_back(o.name);
+      const std::string bare = rest.substr(rest.find_first_not_of('-') == std::string::npos ? 1 : rest.find_first_not_of('-'));
+      const std::string guess = nearest(bare.substr(0, bare.find('=')), names);
+      fail_usage("longshot {}: unknown option {}.{} `longshot {} --help` lists all.", entry.name, rest,
+                 guess.empty() ? "" : fmt::format(" Did you mean --{}?", guess), entry.name);
+    }
+    command->args.push_back(rest);
+  }
+  if (print_config) {
+    fmt::print("{}", options.to_toml(true));
+    return 0;
+  }
+  require_usage(command->args.size() >= arguments.least, "longshot {} needs {}: `longshot {} {} [options]`", entry.name,
+                arguments.name, entry.name, arguments.name);
+  require_usage(command->args.size() <= arguments.most, "longshot {}: '{}' is one argument too many", entry.name,
+                command->args.empty() ? "" : command->args.back());
+  return command->run();
+}
+
+}  // namespace longshot

@@ -1,0 +1,49 @@
+// A command of the program: its options, declared once, and what it does. One file per command; main.cc has the
+// table and the only catch.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+
+namespace longshot {
+
+class Command {
+ public:
+  virtual ~Command() = default;
+  // Declares every option. Called once, before parsing.
+  virtual void options(Options& o) = 0;
+  virtual int run() = 0;  // the exit code
+
+  struct Arguments {      // what may follow the options, e.g. {"RUN", 1, 1}
+    std::string name;     // "" takes none
+    size_t least = 0, most = 0;
+  };
+  virtual Arguments arguments() const { return {}; }
+  std::vector<std::string> args;  // filled by the parser
+};
+
+struct CommandEntry {
+  const char* name;
+  const char* summary;
+  std::unique_ptr<Command> (*make)();
+};
+
+// Parses argv[2..] and runs. Handles --help, --config FILE and --print-config for every command.
+int run_command(const CommandEntry& entry, const std::vector<std::string>& argv);
+
+// True once Ctrl-C or SIGTERM has come. The first asks for a clean end; the second ends at once.
+bool stop_requested();
+void catch_stop_signals();
+
+std::unique_ptr<Command> make_prepare_command();
+std::unique_ptr<Command> make_train_command();
+std::unique_ptr<Command> make_eval_command();
+std::unique_ptr<Command> make_compare_command();
+std::unique_ptr<Command> make_report_command();
+std::unique_ptr<Command> make_info_command();
+std::unique_ptr<Command> make_positions_command();
+std::unique_ptr<Command> make_bench_command();
+
+}  // namespace longshot

@@ -1,0 +1,55 @@
+#include <cstdio>
+#include <exception>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "longshot.h"
+
+namespace longshot {
+namespace {
+
+constexpr CommandEntry kCommands[] = {
+    {"positions", "the position methods, one line each", make_positions_command},
+};
+
+void print_usage() {
+  fmt::print("longshot {}: train short, test long\n\nusage: longshot COMMAND [options]\n\n", version());
+  for (const CommandEntry& entry : kCommands) fmt::print("  {:<11} {}\n", entry.name, entry.summary);
+  fmt::print("\n`longshot COMMAND --help` lists a command's options with their defaults.\n");
+}
+
+int run(const std::vector<std::string>& argv) {
+  if (argv.empty() || argv[0] == "--help" || argv[0] == "-h" || argv[0] == "help") {
+    print_usage();
+    return argv.empty() ? 2 : 0;
+  }
+  if (argv[0] == "--version") {
+    fmt::print("longshot {}\n", version());
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (const CommandEntry& entry : kCommands) {
+    if (argv[0] == entry.name) return run_command(entry, {argv.begin() + 1, argv.end()});
+    names.push_back(entry.name);
+  }
+  fail_usage("unknown command '{}'.{} `longshot --help` lists all.", argv[0], did_you_mean(argv[0], names));
+}
+
+}  // namespace
+}  // namespace longshot
+
+int main(int argc, char** argv) {
+  try {
+    return longshot::run({argv + 1, argv + argc});
+  } catch (const longshot::Error& e) {
+    std::fflush(stdout);
+    fmt::print(stderr, "longshot: {}\n", e.what());
+    return e.kind() == longshot::Error::Kind::kUsage ? 2 : 1;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "longshot: out of memory. Use a smaller model, batch or length.\n");
+    return 1;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "longshot: {}\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,66 @@
+#include "cli/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+
+namespace longshot {
+namespace {
+
+using std::chrono::steady_clock;
+constexpr auto kTerminalPause = std::chrono::milliseconds(200);
+constexpr auto kLogPause = std::chrono::seconds(10);
+
+std::string scaled(double value, double step, const char* const* units) {
+  int u = 0;
+  while (std::abs(value) >= step && units[u + 1]) value /= step, ++u;
+  return u == 0 ? fmt::format("{:.0f}{}", value, units[0]) : fmt::format("{:.3g}{}", value, units[u]);
+}
+
+}  // namespace
+
+Progress::Progress() : terminal_(::isatty(STDERR_FILENO)), next_(steady_clock::now()) {}
+
+Progress::~Progress() {
+  if (open_) std::fputc('\n', stderr);
+}
+
+void Progress::show(const std::string& text, bool now) {
+  const auto time = steady_clock::now();
+  if (!now && time < next_) return;
+  next_ = time + (terminal_ ? steady_clock::duration(kTerminalPause) : steady_clock::duration(kLogPause));
+  if (terminal_) {
+    fmt::print(stderr, "\r\033[K{}", text);
+    std::fflush(stderr);
+    open_ = true;
+  } else {
+    fmt::print(stderr, "{}\n", text);
+  }
+}
+
+void Progress::note(const std::string& text) {
+  if (open_) fmt::print(stderr, "\r\033[K");
+  open_ = false;
+  fmt::print(stderr, "{}\n", text);
+}
+
+std::string duration_text(double seconds) {
+  const auto s = static_cast<int64_t>(std::llround(std::max(seconds, 0.0)));
+  if (s < 60) return fmt::format("{} s", s);
+  if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
+  return fmt::format("{} h {:02} min", s / 3600, s / 60 % 60);
+}
+
+std::string bytes_text(double bytes) {
+  static constexpr const char* kUnits[] = {" B", " KiB", " MiB", " GiB", " TiB", nullptr};
+  return scaled(bytes, 1024, kUnits);
+}
+
+std::string count_text(double count) {
+  static constexpr const char* kUnits[] = {"", "k", "M", "G", nullptr};
+  return scaled(count, 1000, kUnits);
+}
+
+}  // namespace longshot

@@ -1,0 +1,27 @@
+// Progress on stderr: one line rewritten in place on a terminal, a plain line now and then elsewhere.
+#pragma once
+#include <chrono>
+#include <string>
+
+namespace longshot {
+
+class Progress {
+ public:
+  Progress();
+  ~Progress();
+  // Shows `text` if the last one is old enough to be read; `now` shows it in any case.
+  void show(const std::string& text, bool now = false);
+  // A line that stays.
+  void note(const std::string& text);
+
+ private:
+  bool terminal_;
+  bool open_ = false;  // a rewritable line stands on the terminal
+  std::chrono::steady_clock::time_point next_;
+};
+
+std::string duration_text(double seconds);  // "42 s", "3 min 10 s", "2 h 05 min"
+std::string bytes_text(double bytes);       // "512 B", "1.5 MiB"
+std::string count_text(double count);       // "950", "12.3k", "4.56M"
+
+}  // namespace longshot

@@ -1,0 +1,123 @@
+#include "data/token_file.h"
+
+#include <cassert>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace longshot {
+namespace {
+
+constexpr char kMagic[8] = {'L', 'O', 'N', 'G', 'T', 'O', 'K', 'S'};
+constexpr uint32_t kVersion = 1;
+
+struct Header {
+  char magic[8];
+  uint32_t version, width;
+  uint64_t tokens, documents, tokenizer_hash, bytes, words;
+  uint32_t vocab_size, start_id;
+};
+static_assert(sizeof(Header) == 64);
+
+uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
+
+fs::path aside_of(fs::path path) { return path += ".tmp"; }
+
+}  // namespace
+
+TokenFile::TokenFile(const fs::path& path) : file_(path) {
+  const std::string name = path.string();
+  Header h;
+  require(file_.size() >= sizeof h, "{}: {} bytes are too few for a token file (header: {}). Was it written whole?",
+          name, file_.size(), sizeof h);
+  std::memcpy(&h, file_.bytes().data(), sizeof h);
+  require(std::memcmp(h.magic, kMagic, sizeof kMagic) == 0, "{}: not a token file. Make one with `longshot prepare`.",
+          name);
+  require(h.version == kVersion, "{}: version {}, but this program reads version {}", name, h.version, kVersion);
+  require(h.width == 2 || h.width == 4, "{}: id width {} is neither 2 nor 4", name, h.width);
+  require(h.vocab_size > 0 && h.vocab_size <= INT32_MAX, "{}: vocabulary size {} is not possible", name,
+          h.vocab_size);
+  require(h.start_id < h.vocab_size, "{}: start id {} is not below the vocabulary size {}", name, h.start_id,
+          h.vocab_size);
+  const uint64_t limit = file_.size() / 2;  // no count can exceed it; keeps the sums below from overflowing
+  require(h.tokens <= limit && h.documents <= limit,
+          "{}: header claims {} ids and {} documents, the file has {} bytes. Was the copy interrupted?", name, h.tokens,
+          h.documents, file_.size());
+  const uint64_t expected = sizeof h + padded(h.tokens * h.width) + h.documents * 8;
+  require(expected == file_.size(), "{}: header asks for {} bytes, the file has {}. Was the copy interrupted?", name,
+          expected, file_.size());
+
+  counts_ = {.tokens = h.tokens, .documents = h.documents, .bytes = h.bytes, .words = h.words};
+  tokenizer_hash_ = h.tokenizer_hash;
+  vocab_size_ = static_cast<int>(h.vocab_size);
+  width_ = static_cast<int>(h.width);
+  start_id_ = static_cast<int32_t>(h.start_id);
+  ids_ = file_.bytes().data() + sizeof h;
+  documents_ = {reinterpret_cast<const uint64_t*>(ids_ + padded(h.tokens * h.width)), h.documents};
+  for (size_t d = 0; d < documents_.size(); ++d) {
+    require(d == 0 ? documents_[0] == 0 : documents_[d] >= documents_[d - 1],
+            "{}: document {} starts at {}, before the one in front of it", name, d, documents_[d]);
+    require(documents_[d] <= h.tokens, "{}: document {} starts at {}, behind the last of {} ids", name, d,
+            documents_[d], h.tokens);
+  }
+}
+
+void TokenFile::read(int64_t first, std::span<int32_t> out) const {
+  assert(first >= 0 && first + static_cast<int64_t>(out.size()) <= size());
+  const auto copy = [&](auto id) {
+    const auto* from = reinterpret_cast<const decltype(id)*>(ids_) + first;
+    uint32_t largest = 0;
+    for (size_t i = 0; i < out.size(); ++i) {
+      const uint32_t value = from[i];
+      largest = std::max(largest, value);
+      out[i] = static_cast<int32_t>(value);
+    }
+    require(largest < static_cast<uint32_t>(vocab_size_), "{}: id {} near index {} is not below the vocabulary size {}",
+            path().string(), largest, first, vocab_size_);
+  };
+  width_ == 2 ? copy(uint16_t{}) : copy(uint32_t{});
+}
+
+TokenWriter::TokenWriter(const fs::path& path, Meta meta)
+    : path_(path), aside_(aside_of(path)), meta_(meta), width_(meta.vocab_size <= 65536 ? 2 : 4), out_(aside_) {
+  const Header blank{};
+  out_.write(&blank, sizeof blank);
+}
+
+void TokenWriter::append(std::span<const int32_t> ids) {
+  if (documents_.empty()) begin_document();
+  std::vector<uint16_t> narrow;
+  if (width_ == 2) narrow.reserve(ids.size());
+  for (const int32_t id : ids) {
+    require(id >= 0 && id < meta_.vocab_size, "{}: id {} is outside the vocabulary of {}", path_.string(), id,
+            meta_.vocab_size);
+    if (width_ == 2) narrow.push_back(static_cast<uint16_t>(id));
+  }
+  width_ == 2 ? out_.write(narrow.data(), narrow.size() * 2) : out_.write(ids.data(), ids.size() * 4);
+  counts_.tokens += ids.size();
+}
+
+TokenCounts TokenWriter::finish() {
+  counts_.documents = documents_.size();
+  const uint64_t id_bytes = counts_.tokens * static_cast<uint64_t>(width_);
+  const uint64_t zeros = 0;
+  out_.write(&zeros, padded(id_bytes) - id_bytes);
+  out_.write(documents_.data(), documents_.size() * 8);
+  Header h{};
+  std::memcpy(h.magic, kMagic, sizeof kMagic);
+  h.version = kVersion;
+  h.width = static_cast<uint32_t>(width_);
+  h.tokens = counts_.tokens;
+  h.documents = counts_.documents;
+  h.tokenizer_hash = meta_.tokenizer_hash;
+  h.bytes = counts_.bytes;
+  h.words = counts_.words;
+  h.vocab_size = static_cast<uint32_t>(meta_.vocab_size);
+  h.start_id = static_cast<uint32_t>(meta_.start_id);
+  out_.overwrite(0, &h, sizeof h);
+  out_.close();
+  publish(aside_, path_);
+  return counts_;
+}
+
+}  // namespace longshot

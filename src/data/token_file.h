@@ -1,0 +1,81 @@
+// Token files, DIR/{train,valid,test}.tokens: ids as written by `longshot prepare`, read by memory map.
+//
+//   offset  size            field                                          (little-endian)
+//   0       8               magic "LONGTOKS"
+//   8       4               version = 1
+//   12      4               width of an id in bytes: 2 or 4
+//   16      8               N, number of ids
+//   24      8               M, number of documents
+//   32      8               tokenizer hash
+//   40      8               bytes of the text the ids stand for
+//   48      8               words of that text (runs of non-whitespace)
+//   56      4               vocabulary size
+//   60      4               start id: the input in front of the first token (fairseq: </s>; bytes: newline)
+//   64      N * width       ids, padded with zeros to a multiple of 8 bytes
+//   ...     M * 8           index of each document's first id, ascending; the first is 0
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/files.h"
+
+namespace longshot {
+
+struct TokenCounts {
+  uint64_t tokens = 0, documents = 0, bytes = 0, words = 0;
+};
+
+class TokenFile {
+ public:
+  explicit TokenFile(const fs::path& path);
+
+  const fs::path& path() const { return file_.path(); }
+  int64_t size() const { return static_cast<int64_t>(counts_.tokens); }
+  const TokenCounts& counts() const { return counts_; }
+  uint64_t tokenizer_hash() const { return tokenizer_hash_; }
+  int vocab_size() const { return vocab_size_; }
+  int width() const { return width_; }
+  int32_t start_id() const { return start_id_; }
+
+  // ids[first, first + out.size()). REQUIRES: the range is inside the file. Throws if an id is not below the
+  // vocabulary size.
+  void read(int64_t first, std::span<int32_t> out) const;
+  // Index of each document's first id, ascending.
+  std::span<const uint64_t> documents() const { return documents_; }
+
+ private:
+  MappedFile file_;
+  TokenCounts counts_;
+  uint64_t tokenizer_hash_ = 0;
+  int vocab_size_ = 0, width_ = 0;
+  int32_t start_id_ = 0;
+  const std::byte* ids_ = nullptr;
+  std::span<const uint64_t> documents_;
+};
+
+// Writes beside the final name and publishes on finish(); an unfinished file never has the final name.
+class TokenWriter {
+ public:
+  struct Meta {
+    uint64_t tokenizer_hash = 0;
+    int vocab_size = 0;  // ids are 2 bytes wide where it is at most 65536
+    int32_t start_id = 0;
+  };
+  TokenWriter(const fs::path& path, Meta meta);
+
+  void begin_document() { documents_.push_back(counts_.tokens); }
+  void append(std::span<const int32_t> ids);  // throws on an id outside the vocabulary
+  void add_text(uint64_t bytes, uint64_t words) { counts_.bytes += bytes, counts_.words += words; }
+  TokenCounts finish();
+
+ private:
+  fs::path path_, aside_;
+  Meta meta_;
+  int width_;
+  OutputFile out_;
+  TokenCounts counts_;
+  std::vector<uint64_t> documents_;
+};
+
+}  // namespace longshot

@@ -1,0 +1,8 @@
+// What a library user includes.
+#pragma once
+
+namespace longshot {
+
+const char* version();
+
+}  // namespace longshot

@@ -1,0 +1,102 @@
+// How a model learns the order of its tokens. A method acts at up to three points:
+//
+//   1. on the input embeddings:      x_p += e_p                          (sinusoidal, learned)
+//   2. on queries and keys:          q_p, k_p are rotated by angles p*f  (rotary)
+//   3. on the scores:                s_ij = q_i . k_j / sqrt(D) + b_h(i - j)   (alibi, t5)
+//
+// One file per method in this folder, without a header; the folder is the registry. A file x.cc defines
+// `extern const PositionMethod position_x`, and every test that walks the registry covers it from then on.
+//
+// Letters: H heads, D head dimension, C = H D width, p position in the sequence, d = i - j >= 0 distance.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/view.h"
+
+namespace longshot {
+
+// What the kernel adds to the scores of one layer: nothing, -slope_h * d, or table_h[d].
+struct DistanceBias {
+  enum class Kind { kNone, kLinear, kTable };
+  Kind kind = Kind::kNone;
+  std::span<const float> slopes;  // kLinear: [H]
+  ConstMat table;                 // kTable: [H, n], entry (h, n - 1 - d) is the bias at distance d; n covers all distances
+  bool wants_gradient = false;    // the kernel then sums dLoss/dbias by (head, distance)
+};
+
+// Rotation of queries and keys: pair c of the first 2 * cos.cols dimensions turns by angle (p, c).
+struct Rotation {
+  ConstMat cos, sin;         // [positions, pairs]; pairs = 0: none
+  bool interleaved = false;  // pairs are (2c, 2c + 1); otherwise (c, c + pairs)
+};
+
+// A tensor a method learns. Values and gradients live in the model's parameter block.
+struct PositionTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::function<float(int64_t index, double unit_normal)> init;  // flat index and a draw from N(0, 1)
+};
+
+struct PositionContext {
+  int64_t layers = 0, heads = 0, head_dim = 0;
+  int64_t train_length = 0;
+  std::map<std::string, std::string> options;  // every option of the method, defaults filled in
+};
+
+class Position {
+ public:
+  virtual ~Position() = default;
+
+  // The longest sequence the method is defined for.
+  virtual int64_t max_length() const { return std::numeric_limits<int64_t>::max(); }
+
+  virtual std::vector<PositionTensor> tensors() const { return {}; }
+  // Where tensors() live now: one span per tensor, in that order. Called before anything below.
+  virtual void bind(std::span<const std::span<float>> values, std::span<const std::span<float>> grads) {
+    (void)values, (void)grads;
+  }
+  // Makes tables for positions 0 .. length - 1 from the present parameter values. Called before each pass.
+  virtual void prepare(int64_t length) { (void)length; }
+
+  // 1. x[r] += e(first + r)
+  virtual void add_to_input(Mat x, int64_t first) const { (void)x, (void)first; }
+  virtual void add_to_input_backward(ConstMat dx, int64_t first) { (void)dx, (void)first; }
+  // 2.
+  virtual Rotation rotation() const { return {}; }
+  // 3. `d_bias` is [H, n] in the layout of DistanceBias::table.
+  virtual DistanceBias bias(int64_t layer) const { return (void)layer, DistanceBias{}; }
+  virtual void bias_backward(int64_t layer, ConstMat d_bias) { (void)layer, (void)d_bias; }
+};
+
+struct PositionOption {
+  std::string name;  // --<method>-<name> on the command line
+  std::string initial;
+  std::string help;
+};
+
+struct PositionMethod {
+  std::string name;
+  std::string summary;  // one line for `longshot positions`
+  std::vector<PositionOption> options;
+  std::unique_ptr<Position> (*make)(const PositionContext& context);
+};
+
+std::vector<const PositionMethod*> position_methods();  // in alphabetical order
+const PositionMethod& position_method(const std::string& name);  // unknown: Error(kUsage) that names the nearest
+
+// `options` may leave out what should keep its default; an unknown key is an error.
+std::unique_ptr<Position> make_position(const std::string& name, PositionContext context);
+
+// Helpers for reading a method's options; the message names the option.
+int64_t option_int(const PositionContext& context, const std::string& name, int64_t least, int64_t most);
+double option_number(const PositionContext& context, const std::string& name);
+bool option_flag(const PositionContext& context, const std::string& name);
+
+}  // namespace longshot

@@ -1,0 +1,66 @@
+// Fixed sinusoids added to the input embeddings (Vaswani et al. 2017), with half = C / 2:
+//
+//   fairseq    f_k = 10000^(-k / (half - 1));  e_p = [sin(q f_0) .. sin(q f_{half-1}), cos(q f_0) ..],  q = p + 2
+//   vaswani    f_k = 10000^(-2k / C);          e_p = [sin(p f_0), cos(p f_0), sin(p f_1), cos(p f_1), ..]
+//
+// fairseq counts from its padding index 1, so the first token gets row 2. An odd last column is zero.
+#include <cmath>
+
+#include "base/error.h"
+#include "position/position.h"
+
+namespace longshot {
+namespace {
+
+constexpr int64_t kFairseqFirstRow = 2;
+
+class Sinusoidal : public Position {
+ public:
+  explicit Sinusoidal(const PositionContext& c) : width_(c.heads * c.head_dim) {
+    const std::string& variant = c.options.at("variant");
+    require_usage(variant == "fairseq" || variant == "vaswani",
+                  "--sinusoidal-variant: '{}' is neither fairseq nor vaswani", variant);
+    fairseq_ = variant == "fairseq";
+  }
+
+  void prepare(int64_t length) override {
+    for (int64_t p = static_cast<int64_t>(table_.size()) / width_; p < length; ++p) append_row(p);
+  }
+
+  void add_to_input(Mat x, int64_t first) const override {
+    for (int64_t r = 0; r < x.rows; ++r) {
+      const float* e = table_.data() + (first + r) * width_;
+      for (int64_t c = 0; c < width_; ++c) x(r, c) += e[c];
+    }
+  }
+
+ private:
+  void append_row(int64_t p) {
+    const int64_t half = width_ / 2;
+    const size_t begin = table_.size();
+    table_.resize(begin + static_cast<size_t>(width_), 0.0f);
+    float* row = table_.data() + begin;
+    for (int64_t k = 0; k < half; ++k) {
+      const double exponent = fairseq_ ? static_cast<double>(k) / static_cast<double>(std::max<int64_t>(half - 1, 1))
+                                       : 2.0 * static_cast<double>(k) / static_cast<double>(width_);
+      const double angle = static_cast<double>(fairseq_ ? p + kFairseqFirstRow : p) * std::pow(10000.0, -exponent);
+      row[fairseq_ ? k : 2 * k] = static_cast<float>(std::sin(angle));
+      row[fairseq_ ? half + k : 2 * k + 1] = static_cast<float>(std::cos(angle));
+    }
+  }
+
+  int64_t width_;
+  bool fairseq_ = true;
+  std::vector<float> table_;  // [positions seen so far, C]
+};
+
+}  // namespace
+
+extern const PositionMethod position_sinusoidal{
+    .name = "sinusoidal",
+    .summary = "fixed sines and cosines added to the embeddings (arXiv 1706.03762)",
+    .options = {{"variant", "fairseq", "fairseq (the paper's baseline) or vaswani"}},
+    .make = [](const PositionContext& c) -> std::unique_ptr<Position> { return std::make_unique<Sinusoidal>(c); },
+};
+
+}  // namespace longshot

@@ -1,0 +1,90 @@
+// T5's relative bias, causal side (Raffel et al., arXiv 1910.10683): a trained scalar per (bucket of distance, head).
+// With n buckets and max distance M, and e = n / 2:
+//
+//   bucket(d) = d                                                     d < e
+//             = min(n - 1, e + floor(ln(d / e) / ln(M / e) * (n - e)))   d >= e
+#include <cmath>
+
+#include "base/error.h"
+#include "position/position.h"
+
+namespace longshot {
+namespace {
+
+class T5 : public Position {
+ public:
+  explicit T5(const PositionContext& c)
+      : heads_(c.heads),
+        buckets_(option_int(c, "buckets", 2, 1 << 20)),
+        max_distance_(option_int(c, "max-distance", 2, 1 << 30)),
+        tables_(option_flag(c, "shared") ? 1 : c.layers) {
+    require_usage(max_distance_ > buckets_ / 2, "--t5-max-distance ({}) must exceed half of --t5-buckets ({})",
+                  max_distance_, buckets_);
+  }
+
+  std::vector<PositionTensor> tensors() const override {
+    return {{"bias", {tables_, buckets_, heads_}, [](int64_t, double z) { return static_cast<float>(0.02 * z); }}};
+  }
+
+  void bind(std::span<const std::span<float>> values, std::span<const std::span<float>> grads) override {
+    weights_ = values[0], d_weights_ = grads[0];
+  }
+
+  // Spreads the buckets over distances 0 .. length - 1, far to near as DistanceBias wants it.
+  void prepare(int64_t length) override {
+    length_ = length;
+    for (int64_t d = static_cast<int64_t>(bucket_.size()); d < length; ++d) bucket_.push_back(bucket_of(d));
+    by_distance_.resize(static_cast<size_t>(tables_ * heads_ * length));
+    for (int64_t t = 0; t < tables_; ++t) {
+      for (int64_t h = 0; h < heads_; ++h) {
+        float* row = by_distance_.data() + (t * heads_ + h) * length;
+        for (int64_t d = 0; d < length; ++d) row[length - 1 - d] = weights_[index(t, d, h)];
+      }
+    }
+  }
+
+  DistanceBias bias(int64_t layer) const override {
+    const float* table = by_distance_.data() + (layer % tables_) * heads_ * length_;
+    return {.kind = DistanceBias::Kind::kTable, .slopes = {}, .table = {table, heads_, length_}, .wants_gradient = true};
+  }
+
+  void bias_backward(int64_t layer, ConstMat d_bias) override {
+    const int64_t n = d_bias.cols;
+    for (int64_t h = 0; h < heads_; ++h) {
+      for (int64_t d = 0; d < n; ++d) d_weights_[index(layer % tables_, d, h)] += d_bias(h, n - 1 - d);
+    }
+  }
+
+ private:
+  int64_t bucket_of(int64_t d) const {
+    const int64_t exact = buckets_ / 2;
+    if (d < exact) return d;
+    const double share = std::log(static_cast<double>(d) / static_cast<double>(exact)) /
+                         std::log(static_cast<double>(max_distance_) / static_cast<double>(exact));
+    return std::min(buckets_ - 1, exact + static_cast<int64_t>(share * static_cast<double>(buckets_ - exact)));
+  }
+  size_t index(int64_t table, int64_t d, int64_t h) const {
+    return static_cast<size_t>((table * buckets_ + bucket_[static_cast<size_t>(d)]) * heads_ + h);
+  }
+
+  int64_t heads_, buckets_, max_distance_;
+  int64_t tables_;  // 1 when shared over layers, else one per layer
+  int64_t length_ = 0;
+  std::vector<int64_t> bucket_;     // [distance]
+  std::vector<float> by_distance_;  // [tables, H, length]
+  std::span<const float> weights_;  // [tables, buckets, H]
+  std::span<float> d_weights_;
+};
+
+}  // namespace
+
+extern const PositionMethod position_t5{
+    .name = "t5",
+    .summary = "trained bias per head and bucket of distance (arXiv 1910.10683)",
+    .options = {{"buckets", "32", "number of buckets"},
+                {"max-distance", "128", "distances from here on share the last bucket"},
+                {"shared", "true", "one table for all layers"}},
+    .make = [](const PositionContext& c) -> std::unique_ptr<Position> { return std::make_unique<T5>(c); },
+};
+
+}  // namespace longshot
