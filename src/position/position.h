@@ -19,23 +19,9 @@
 #include <vector>
 
 #include "base/view.h"
+#include "kernels/attention.h"
 
 namespace longshot {
-
-// What the kernel adds to the scores of one layer: nothing, -slope_h * d, or table_h[d].
-struct DistanceBias {
-  enum class Kind { kNone, kLinear, kTable };
-  Kind kind = Kind::kNone;
-  std::span<const float> slopes;  // kLinear: [H]
-  ConstMat table;                 // kTable: [H, n], entry (h, n - 1 - d) is the bias at distance d; n covers all distances
-  bool wants_gradient = false;    // the kernel then sums dLoss/dbias by (head, distance)
-};
-
-// Rotation of queries and keys: pair c of the first 2 * cos.cols dimensions turns by angle (p, c).
-struct Rotation {
-  ConstMat cos, sin;         // [positions, pairs]; pairs = 0: none
-  bool interleaved = false;  // pairs are (2c, 2c + 1); otherwise (c, c + pairs)
-};
 
 // A tensor a method learns. Values and gradients live in the model's parameter block.
 struct PositionTensor {

@@ -1,0 +1,329 @@
+#include "kernels/attention_tile.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention_tile.cc"
+#include <hwy/foreach_target.h>
+// clang-format off
+#include <hwy/highway.h>
+#include "kernels/simd-inl.h"
+// clang-format on
+
+#include <algorithm>
+
+#include "base/rng.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace longshot {
+namespace HWY_NAMESPACE {
+
+using DPanel = hn::CappedTag<float, kPanel>;
+constexpr int kVectors = kPanel / static_cast<int>(hn::MaxLanes(DPanel()));  // per row of a panel
+// Rows of the register block: enough independent sums to hide the latency of FMA, few enough for the registers.
+constexpr int kBlockRows = kVectors == 1 ? 12 : kVectors == 2 ? 6 : 3;
+
+// C[R, kPanel] (+)= A[R, k0..k1) B
+template <int R, bool kTransposed>
+HWY_INLINE void block_product(const TileProduct& p, const float* a, const float* b, float* c, int64_t k0, int64_t k1) {
+  const DPanel d;
+  constexpr int64_t kLanes = kPanel / kVectors;
+  hn::Vec<DPanel> sum[R][kVectors];
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      sum[r][v] = p.accumulate ? hn::LoadU(d, c + r * p.c_stride + v * kLanes) : hn::Zero(d);
+    }
+  }
+  const float* row[R];
+  for (int r = 0; r < R; ++r) row[r] = kTransposed ? a + r : a + r * p.a_stride;
+  b += k0 * p.b_stride;
+  for (int64_t k = k0; k < k1; ++k, b += p.b_stride) {
+    hn::Vec<DPanel> bv[kVectors];
+    for (int v = 0; v < kVectors; ++v) bv[v] = hn::LoadU(d, b + v * kLanes);
+    for (int r = 0; r < R; ++r) {
+      const auto av = hn::Set(d, kTransposed ? a[k * p.a_stride + r] : row[r][k]);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(av, bv[v], sum[r][v]);
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], d, c + r * p.c_stride + v * kLanes);
+  }
+}
+
+template <int R, bool kTransposed>
+HWY_INLINE void remainder_product(int64_t rows, const TileProduct& p, const float* a, const float* b, float* c,
+                                  int64_t k0, int64_t k1) {
+  if constexpr (R > 0) {
+    if (rows == R) return block_product<R, kTransposed>(p, a, b, c, k0, k1);
+    remainder_product<R - 1, kTransposed>(rows, p, a, b, c, k0, k1);
+  }
+}
+
+template <bool kTransposed>
+void product(const TileProduct& p) {
+  for (int64_t j = 0; j < p.n; j += kPanel) {
+    const float* b = p.b + j / kPanel * p.b_panel;
+    int64_t first = 0;
+    if (p.causal == Causal::kScores) {
+      first = std::clamp<int64_t>((j - p.diagonal) / kBlockRows * kBlockRows, 0, p.m);
+    }
+    for (int64_t i = first; i < p.m; i += kBlockRows) {
+      int64_t k0 = 0, k1 = p.k;
+      if (p.causal == Causal::kRows) k1 = std::clamp<int64_t>(i + kBlockRows + p.diagonal, 0, p.k);
+      if (p.causal == Causal::kColumns) k0 = std::clamp<int64_t>(i - p.diagonal, 0, p.k);
+      const float* a = kTransposed ? p.a + i : p.a + i * p.a_stride;
+      float* c = p.c + i * p.c_stride + j;
+      if (p.m - i >= kBlockRows) {
+        block_product<kBlockRows, kTransposed>(p, a, b, c, k0, k1);
+      } else {
+        remainder_product<kBlockRows - 1, kTransposed>(p.m - i, p, a, b, c, k0, k1);
+      }
+    }
+  }
+}
+
+void TileProductImpl(const TileProduct& p) { p.a_transposed ? product<true>(p) : product<false>(p); }
+
+// The visible columns [lo, hi) of row r.
+struct Range {
+  int64_t lo, hi;
+};
+HWY_INLINE Range visible(const ScoreTile& t, int64_t r) {
+  const int64_t hi = std::min(t.cols, t.query0 + r - t.key0 + 1);
+  const int64_t lo = t.first_key ? std::clamp<int64_t>(t.first_key[r] - t.key0, 0, t.cols) : 0;
+  return {lo, std::max(hi, lo)};
+}
+
+// bias(c) for the vector of columns c, c + 1, ..
+class RowBias {
+ public:
+  HWY_INLINE RowBias(const ScoreTile& t, int64_t r)
+      : slope_(t.slope), distance0_(t.query0 + r - t.key0), table_(t.table ? t.table + t.table_last - distance0_ : nullptr) {}
+  HWY_INLINE Vec add(D32 d, int64_t c, Vec s) const {
+    if (table_) return hn::Add(s, hn::LoadU(d, table_ + c));
+    const Vec distance = hn::Sub(hn::Set(d, static_cast<float>(distance0_ - c)), hn::Iota(d, 0.0f));
+    return hn::NegMulAdd(hn::Set(d, slope_), distance, s);
+  }
+
+ private:
+  float slope_;
+  int64_t distance0_;
+  const float* table_;
+};
+
+// f(c, s) for every vector of the row that holds a visible column; lanes outside [lo, hi) are passed as -inf.
+// The other columns of the padded row are set to 0.
+template <class F>
+HWY_INLINE void for_scores(const ScoreTile& t, int64_t r, Range range, F&& f) {
+  const D32 d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  float* s = t.s + r * kKeyTile;
+  const RowBias bias(t, r);
+  const Vec minus_infinity = hn::Set(d, -HUGE_VALF);
+  int64_t c = range.lo / lanes * lanes;
+  for (int64_t z = 0; z < c; z += lanes) hn::StoreU(hn::Zero(d), d, s + z);
+  if (c < range.lo) {
+    const auto keep = hn::AndNot(hn::FirstN(d, range.lo - c), hn::FirstN(d, std::max<int64_t>(range.hi - c, 0)));
+    f(c, hn::IfThenElse(keep, bias.add(d, c, hn::LoadU(d, s + c)), minus_infinity));
+    c += lanes;
+  }
+  for (; c + lanes <= range.hi; c += lanes) f(c, bias.add(d, c, hn::LoadU(d, s + c)));
+  if (c < range.hi) {
+    f(c, hn::IfThenElse(hn::FirstN(d, range.hi - c), bias.add(d, c, hn::LoadU(d, s + c)), minus_infinity));
+    c += lanes;
+  }
+  for (const int64_t end = round_up(t.cols, kPanel); c < end; c += lanes) hn::StoreU(hn::Zero(d), d, s + c);
+}
+
+HWY_INLINE void zero_row(const ScoreTile& t, int64_t r) {
+  std::fill_n(t.s + r * kKeyTile, round_up(t.cols, kPanel), 0.0f);
+}
+
+HWY_INLINE uint32_t dropout_row_key(const ScoreTile& t, int64_t r) {
+  return static_cast<uint32_t>(mix64(t.dropout_key ^ static_cast<uint64_t>(t.query0 + r)));
+}
+
+void TileSoftmaxImpl(const ScoreTile& t, float* row_max, float* row_sum, float* rescale) {
+  const D32 d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const Range range = visible(t, r);
+    rescale[r] = 1;
+    if (range.lo == range.hi) {
+      zero_row(t, r);
+      continue;
+    }
+    float* s = t.s + r * kKeyTile;
+    Vec largest = hn::Set(d, -HUGE_VALF);
+    for_scores(t, r, range, [&](int64_t c, Vec v) HWY_ATTR {
+      hn::StoreU(v, d, s + c);
+      largest = hn::Max(largest, v);
+    });
+    const float before = row_max[r];
+    const float now = std::max(before, hn::GetLane(hn::MaxOfLanes(d, largest)));
+    const Vec shift = hn::Set(d, now);
+    Vec sum = hn::Zero(d);
+    const int64_t begin = range.lo / lanes * lanes;
+    for (int64_t c = begin; c < range.hi; c += lanes) {
+      const Vec p = exp_vec(d, hn::Sub(hn::LoadU(d, s + c), shift));
+      sum = hn::Add(sum, p);
+      hn::StoreU(p, d, s + c);
+    }
+    if (t.dropout_threshold) {
+      const uint32_t key = dropout_row_key(t, r);
+      for (int64_t c = begin; c < range.hi; c += lanes) {
+        const Vec keep = dropout_vec(d, key, static_cast<uint32_t>(t.key0 + c), t.dropout_threshold, t.dropout_scale);
+        hn::StoreU(hn::Mul(keep, hn::LoadU(d, s + c)), d, s + c);
+      }
+    }
+    if (before < now) rescale[r] = std::exp(before - now);
+    row_max[r] = now;
+    row_sum[r] = row_sum[r] * rescale[r] + hn::GetLane(hn::SumOfLanes(d, sum));
+  }
+}
+
+void TileProbabilitiesImpl(const ScoreTile& t, const float* lse) {
+  const D32 d;
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const Range range = visible(t, r);
+    if (range.lo == range.hi) {
+      zero_row(t, r);
+      continue;
+    }
+    float* s = t.s + r * kKeyTile;
+    const Vec shift = hn::Set(d, lse[r]);
+    for_scores(t, r, range, [&](int64_t c, Vec v) HWY_ATTR { hn::StoreU(exp_vec(d, hn::Sub(v, shift)), d, s + c); });
+  }
+}
+
+void TileScoreGradientImpl(const ScoreTile& t, float* dp, const float* delta, float* d_bias) {
+  const D32 d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const Range range = visible(t, r);
+    float* s = t.s + r * kKeyTile;
+    float* ds = dp + r * kKeyTile;
+    const uint32_t key = t.dropout_threshold ? dropout_row_key(t, r) : 0;
+    const Vec shift = hn::Set(d, delta[r]);
+    const int64_t begin = range.lo / lanes * lanes;
+    // Outside the visible range P is 0, but dP was not computed there and may hold anything.
+    std::fill(ds, ds + begin, 0.0f);
+    int64_t c = begin;
+    for (; c < range.hi; c += lanes) {
+      const Vec p = hn::LoadU(d, s + c);
+      Vec g = hn::LoadU(d, ds + c);
+      if (t.dropout_threshold) {
+        const Vec keep = dropout_vec(d, key, static_cast<uint32_t>(t.key0 + c), t.dropout_threshold, t.dropout_scale);
+        g = hn::Mul(g, keep);
+        hn::StoreU(hn::Mul(p, keep), d, s + c);
+      }
+      g = hn::Mul(p, hn::Sub(g, shift));
+      hn::StoreU(hn::IfThenElseZero(hn::Gt(p, hn::Zero(d)), g), d, ds + c);
+    }
+    std::fill(ds + c, ds + round_up(t.cols, kPanel), 0.0f);
+    if (d_bias) {
+      float* row = d_bias + t.table_last - (t.query0 + r - t.key0);
+      for (c = range.lo; c + lanes <= range.hi; c += lanes) {
+        hn::StoreU(hn::Add(hn::LoadU(d, row + c), hn::LoadU(d, ds + c)), d, row + c);
+      }
+      for (; c < range.hi; ++c) row[c] += ds[c];
+    }
+  }
+}
+
+void ScaleRowsImpl(float* x, int64_t stride, const float* factor, int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r) {
+    if (factor[r] == 1.0f) continue;
+    float* row = x + r * stride;
+    const float f = factor[r];
+    for_columns(cols, [&](auto d, int64_t c) HWY_ATTR {
+      hn::StoreU(hn::Mul(hn::LoadU(d, row + c), hn::Set(d, f)), d, row + c);
+    });
+  }
+}
+
+void RotateCopyImpl(const RotateCopy& p) {
+  for (int64_t r = 0; r < p.rows; ++r) {
+    const float* x = p.x + r * p.x_stride;
+    float* y = p.y + r * p.y_stride;
+    const float scale = p.scale;
+    const float* cos = p.cos + r * p.pairs;
+    const float* sin = p.sin + r * p.pairs;
+    const int64_t turned = p.cos ? 2 * p.pairs : 0;
+    if (turned && p.interleaved) {
+      for (int64_t c = 0; c < p.pairs; ++c) {
+        const float a = x[2 * c] * scale, b = x[2 * c + 1] * scale, sine = p.direction * sin[c];
+        y[2 * c] = a * cos[c] - b * sine;
+        y[2 * c + 1] = a * sine + b * cos[c];
+      }
+    } else if (turned) {
+      const float* high = x + p.pairs;
+      float* y_high = y + p.pairs;
+      for_columns(p.pairs, [&](auto d, int64_t c) HWY_ATTR {
+        const auto a = hn::Mul(hn::LoadU(d, x + c), hn::Set(d, scale));
+        const auto b = hn::Mul(hn::LoadU(d, high + c), hn::Set(d, scale));
+        const auto cosine = hn::LoadU(d, cos + c);
+        const auto sine = hn::Mul(hn::LoadU(d, sin + c), hn::Set(d, p.direction));
+        hn::StoreU(hn::NegMulAdd(b, sine, hn::Mul(a, cosine)), d, y + c);
+        hn::StoreU(hn::MulAdd(a, sine, hn::Mul(b, cosine)), d, y_high + c);
+      });
+    }
+    const float* x_rest = x + turned;
+    float* y_rest = y + turned;
+    for_columns(p.dim - turned, [&](auto d, int64_t c) HWY_ATTR {
+      hn::StoreU(hn::Mul(hn::LoadU(d, x_rest + c), hn::Set(d, scale)), d, y_rest + c);
+    });
+    std::fill(y + p.dim, y + p.padded, 0.0f);
+  }
+}
+
+void PackPanelsImpl(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float* panels) {
+  for (int64_t first = 0; first < rows; first += kPanel, panels += dim * kPanel) {
+    const int64_t count = std::min(kPanel, rows - first);
+    if (count < kPanel) std::fill_n(panels, dim * kPanel, 0.0f);
+    for (int64_t lane = 0; lane < count; ++lane) {
+      const float* row = x + (first + lane) * x_stride;
+      for (int64_t c = 0; c < dim; ++c) panels[c * kPanel + lane] = row[c];
+    }
+  }
+}
+
+float DotImpl(const float* x, const float* y, int64_t n) {
+  ColumnSum sum;
+  for_columns(n, [&](auto d, int64_t c) HWY_ATTR { sum.add(d, hn::Mul(hn::LoadU(d, x + c), hn::LoadU(d, y + c))); });
+  return sum.total();
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace longshot
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace longshot {
+
+HWY_EXPORT(TileProductImpl);
+HWY_EXPORT(TileSoftmaxImpl);
+HWY_EXPORT(TileProbabilitiesImpl);
+HWY_EXPORT(TileScoreGradientImpl);
+HWY_EXPORT(ScaleRowsImpl);
+HWY_EXPORT(RotateCopyImpl);
+HWY_EXPORT(PackPanelsImpl);
+HWY_EXPORT(DotImpl);
+
+void tile_product(const TileProduct& p) { HWY_DYNAMIC_DISPATCH(TileProductImpl)(p); }
+void tile_softmax(const ScoreTile& t, float* row_max, float* row_sum, float* rescale) {
+  HWY_DYNAMIC_DISPATCH(TileSoftmaxImpl)(t, row_max, row_sum, rescale);
+}
+void tile_probabilities(const ScoreTile& t, const float* lse) { HWY_DYNAMIC_DISPATCH(TileProbabilitiesImpl)(t, lse); }
+void tile_score_gradient(const ScoreTile& t, float* dp, const float* delta, float* d_bias) {
+  HWY_DYNAMIC_DISPATCH(TileScoreGradientImpl)(t, dp, delta, d_bias);
+}
+void scale_rows(float* x, int64_t stride, const float* factor, int64_t rows, int64_t cols) {
+  HWY_DYNAMIC_DISPATCH(ScaleRowsImpl)(x, stride, factor, rows, cols);
+}
+void rotate_copy(const RotateCopy& p) { HWY_DYNAMIC_DISPATCH(RotateCopyImpl)(p); }
+void pack_panels(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float* panels) {
+  HWY_DYNAMIC_DISPATCH(PackPanelsImpl)(x, x_stride, rows, dim, panels);
+}
+float dot(const float* x, const float* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotImpl)(x, y, n); }
+
+}  // namespace longshot
+#endif  // HWY_ONCE

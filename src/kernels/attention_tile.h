@@ -1,0 +1,94 @@
+// The pieces of tiled attention: products of small matrices and the row-wise work on a tile of scores. Serial; the
+// loop over tiles and threads is in attention.cc. SIMD stays behind this header.
+#pragma once
+#include <cstdint>
+
+namespace longshot {
+
+constexpr int64_t kPanel = 16;       // columns of a packed panel
+constexpr int64_t kQueryTile = 96;   // rows of a tile of scores
+constexpr int64_t kKeyTile = 128;    // columns; a multiple of kPanel
+
+inline int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+// Which part of a causal tile is worth computing. Element (i, j) of the score tile, query row i and key column j, is
+// visible iff j <= i + diagonal.
+enum class Causal {
+  kFull,    // compute everything
+  kScores,  // C is the score tile: leave out blocks of C that are wholly invisible
+  kRows,    // A is the score tile: stop the inner sum at the last visible key
+  kColumns  // A is the score tile transposed: start the inner sum at the first query that sees the key
+};
+
+// C[m, n] = A[m, k] B[k, n], or += when `accumulate`. n is a multiple of kPanel.
+struct TileProduct {
+  const float* a;
+  int64_t a_stride;          // between rows of A; between rows of A^T when transposed
+  bool a_transposed;
+  const float* b;
+  int64_t b_stride;          // between rows inside a panel of B
+  int64_t b_panel;           // between panels of kPanel columns of B
+  float* c;
+  int64_t c_stride;
+  int64_t m, n, k;
+  bool accumulate = false;
+  Causal causal = Causal::kFull;
+  int64_t diagonal = 0;
+};
+void tile_product(const TileProduct& p);
+
+// A tile of scores s[rows, cols], row stride kKeyTile. Row r is the query at position query0 + r, column c the key at
+// position key0 + c. Columns up to the next multiple of kPanel may be written.
+struct ScoreTile {
+  float* s;
+  int64_t rows, cols;
+  int64_t query0, key0;
+  float slope = 0;                     // bias -slope * (i - j)
+  const float* table = nullptr;        // bias table[last - (i - j)] where `last` = table_last
+  int64_t table_last = 0;
+  const int32_t* first_key = nullptr;  // per row: keys before this position are not seen; null: all are
+  uint64_t dropout_key = 0;
+  uint32_t dropout_threshold = 0;      // 0: no dropout
+  float dropout_scale = 1;
+};
+
+// Online softmax. With the running maximum M and sum Z of earlier tiles:
+//   s = s + bias;  M' = max(M, max_j s);  s = e^(s - M');  rescale = e^(M - M');  Z' = Z rescale + sum_j s
+// then applies dropout to s (the sum is of undropped values). Invisible entries become 0.
+void tile_softmax(const ScoreTile& t, float* row_max, float* row_sum, float* rescale);
+
+// s = e^(s + bias - lse), invisible entries 0. No dropout.
+void tile_probabilities(const ScoreTile& t, const float* lse);
+
+// With P in t.s and dP in dp (the gradient of the dropped probabilities):
+//   dp = P (drop dP - delta);  t.s = drop P;  d_bias[last - (i - j)] += dp  where d_bias is not null
+void tile_score_gradient(const ScoreTile& t, float* dp, const float* delta, float* d_bias);
+
+// y[r] = x[r] * factor[r] for r < rows, rows of `cols` floats.
+void scale_rows(float* x, int64_t stride, const float* factor, int64_t rows, int64_t cols);
+
+// Turns `rows` head vectors at positions p0, p0 + 1, .. while copying: y = scale * rotate(x). Columns D .. padded - 1
+// of y become 0. `direction` is +1, or -1 for the inverse turn.
+struct RotateCopy {
+  const float* x;
+  int64_t x_stride;
+  float* y;
+  int64_t y_stride;
+  int64_t rows, dim, padded;
+  float scale = 1;
+  const float* cos = nullptr;  // row of position p0; null: no rotation
+  const float* sin = nullptr;
+  int64_t pairs = 0;           // also the stride of cos and sin
+  bool interleaved = false;
+  float direction = 1;
+};
+void rotate_copy(const RotateCopy& p);
+
+// panels[p][d][lane] = x[kPanel p + lane][d]; lanes past `rows` become 0.
+void pack_panels(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float* panels);
+
+
+// sum_c x[c] y[c]
+float dot(const float* x, const float* y, int64_t n);
+
+}  // namespace longshot

@@ -1,0 +1,111 @@
+// Vector helpers shared by the kernels. Per-target code: included once per target by each kernel's .cc.
+#if defined(LONGSHOT_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LONGSHOT_SIMD_INL_H_
+#undef LONGSHOT_SIMD_INL_H_
+#else
+#define LONGSHOT_SIMD_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+HWY_BEFORE_NAMESPACE();
+namespace longshot {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D32 = hn::ScalableTag<float>;
+using D1 = hn::CappedTag<float, 1>;
+using Vec = hn::Vec<D32>;
+
+// e^x for x <= 88, to about 1 ulp; exactly 0 below -87.33 and for -inf.
+//   x = n ln 2 + r, |r| <= ln 2 / 2;   e^r = 1 + r + r^2 P(r);   e^x = 2^n e^r
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp_vec(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  const V low = hn::Set(d, -87.33654f);
+  const auto underflow = hn::Lt(x, low);
+  const V clamped = hn::Max(x, low);
+  const V n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504f)));
+  V r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), clamped);
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
+  V p = hn::MulAdd(r, hn::Set(d, 1.9875691500e-4f), hn::Set(d, 1.3981999507e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
+  p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0f));
+  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
+  return hn::IfThenZeroElse(underflow, hn::Mul(p, hn::BitCast(d, exponent)));
+}
+
+// 1 / (1 + e^-x) and tanh x, through e^-|x| so that nothing overflows.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V sigmoid_vec(D d, V x) {
+  const V one = hn::Set(d, 1.0f);
+  const V e = exp_vec(d, hn::Neg(hn::Abs(x)));
+  const V small = hn::Div(e, hn::Add(one, e));  // of -|x|
+  return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), small, hn::Sub(one, small));
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V tanh_vec(D d, V x) {
+  return hn::MulSub(hn::Set(d, 2.0f), sigmoid_vec(d, hn::Add(x, x)), hn::Set(d, 1.0f));
+}
+
+// Dropout factors of columns c, c + 1, ..: 0 or `scale`, a function of (row_key, column) alone. A factor is 0 where
+// the hash (murmur3's 32-bit finaliser) is below the threshold.
+template <class D>
+HWY_INLINE hn::Vec<D> dropout_vec(D d, uint32_t row_key, uint32_t column, uint32_t threshold, float scale) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::RebindToSigned<D> di;
+  auto h = hn::Xor(hn::Mul(hn::Iota(du, column), hn::Set(du, 0x9e3779b1u)), hn::Set(du, row_key));
+  h = hn::Mul(hn::Xor(h, hn::ShiftRight<16>(h)), hn::Set(du, 0x85ebca6bu));
+  h = hn::Mul(hn::Xor(h, hn::ShiftRight<13>(h)), hn::Set(du, 0xc2b2ae35u));
+  h = hn::Xor(h, hn::ShiftRight<16>(h));
+  const auto least = static_cast<int32_t>(threshold >> 1);
+  const auto keep = hn::Gt(hn::BitCast(di, hn::ShiftRight<1>(h)), hn::Set(di, least - 1));
+  return hn::IfThenElseZero(hn::RebindMask(d, keep), hn::Set(d, scale));
+}
+
+// f(d, column) on whole vectors, then lane by lane with a one-lane tag: never reads or writes past n.
+template <class F>
+HWY_INLINE void for_columns(int64_t n, F&& f) {
+  const D32 d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t c = 0;
+  for (; c + lanes <= n; c += lanes) f(d, c);
+  for (; c < n; ++c) f(D1(), c);
+}
+
+// A sum over columns, fed by for_columns.
+struct ColumnSum {
+  Vec wide;
+  float narrow = 0;
+  HWY_INLINE ColumnSum() : wide(hn::Zero(D32())) {}
+  template <class D>
+  HWY_INLINE void add(D, hn::Vec<D> v) {
+    if constexpr (std::is_same_v<D, D32>) wide = hn::Add(wide, v);
+    else narrow += hn::GetLane(v);
+  }
+  HWY_INLINE float total() const { return hn::GetLane(hn::SumOfLanes(D32(), wide)) + narrow; }
+};
+
+struct ColumnMax {
+  Vec wide;
+  float narrow = -HUGE_VALF;
+  HWY_INLINE ColumnMax() : wide(hn::Set(D32(), -HUGE_VALF)) {}
+  template <class D>
+  HWY_INLINE void add(D, hn::Vec<D> v) {
+    if constexpr (std::is_same_v<D, D32>) wide = hn::Max(wide, v);
+    else narrow = HWY_MAX(narrow, hn::GetLane(v));
+  }
+  HWY_INLINE float total() const { return HWY_MAX(hn::GetLane(hn::MaxOfLanes(D32(), wide)), narrow); }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace longshot
+HWY_AFTER_NAMESPACE();
+#endif
