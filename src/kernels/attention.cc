@@ -89,6 +89,10 @@ enum Part { kQuery = 0, kKey = 1, kValue = 2 };
 const float* head_row(ConstMat m, const AttentionShape& shape, const Head& h, int64_t part, int64_t token) {
   return m.row(h.sequence * shape.queries + token) + part * shape.width() + h.head * shape.head_dim;
 }
+// The same in a matrix of wanted tokens only, without parts.
+float* wanted_row(Mat m, const AttentionShape& shape, const Head& h, int64_t token) {
+  return m.row(h.sequence * shape.wanted() + token - shape.skip) + h.head * shape.head_dim;
+}
 float* head_row(Mat m, const AttentionShape& shape, const Head& h, int64_t part, int64_t token) {
   return m.row(h.sequence * shape.queries + token) + part * shape.width() + h.head * shape.head_dim;
 }
@@ -163,7 +167,7 @@ ScoreTile score_tile(const AttentionShape& shape, const AttentionOptions& option
 // attention sink with an unusual key, so it is judged alone, against the same bound with eps split in two.
 class FarKeys {
  public:
-  FarKeys(const AttentionOptions& options, const Head& h, const float* norms, int64_t tiles)
+  FarKeys(const AttentionOptions& options, const Head& h, const float* norms)
       : active_(options.epsilon > 0 && options.bias.kind == DistanceBias::Kind::kLinear) {
     if (!active_) return;
     slope_ = options.bias.slopes[static_cast<size_t>(h.head)];
@@ -172,7 +176,6 @@ class FarKeys {
     log_eps_ = std::log(0.5f * options.epsilon);
     log_tail_ = -std::log1p(-std::exp(-slope_));
     norms_ = norms;
-    (void)tiles;
   }
 
   struct Rows {
@@ -215,7 +218,7 @@ struct ForwardTask {
 void forward_tile(const ForwardTask& task, const Head& h, int64_t query_tile, float* scratch) {
   const AttentionShape& shape = task.shape;
   const int64_t dim = shape.head_dim, dp = padded_dim(dim);
-  const int64_t first = query_tile * kQueryTile, rows = std::min(kQueryTile, shape.queries - first);
+  const int64_t first = shape.skip + query_tile * kQueryTile, rows = std::min(kQueryTile, shape.queries - first);
   const ForwardPieces w(Cutter(scratch), dim);
   const float* keys = task.store.keys.data() + h.index * task.store.capacity * dim;
   const float* values = task.store.values.data() + h.index * task.store.capacity * dp;
@@ -235,7 +238,7 @@ void forward_tile(const ForwardTask& task, const Head& h, int64_t query_tile, fl
     const int32_t* fk = task.options.first_key + h.sequence * shape.queries + first;
     lowest = *std::min_element(fk, fk + rows) / kKeyTile;
   }
-  const FarKeys far(task.options, h, norms, last_tile + 1);
+  const FarKeys far(task.options, h, norms);
   if (task.options.epsilon > 0) {
     for (int64_t r = 0; r < rows; ++r) w.q_norm[r] = std::sqrt(dot(w.q + r * dp, w.q + r * dp, dim));
   }
@@ -270,10 +273,10 @@ void forward_tile(const ForwardTask& task, const Head& h, int64_t query_tile, fl
   task.visited.from[static_cast<size_t>(h.index * shape.query_tiles() + query_tile)] = first_tile_too ? -from - 1 : from;
 
   for (int64_t r = 0; r < rows; ++r) {
-    float* out = head_row(task.out, shape, h, 0, first + r);
+    float* out = wanted_row(task.out, shape, h, first + r);
     const float inverse = 1.0f / w.row_sum[r];
     for (int64_t c = 0; c < dim; ++c) out[c] = w.o[r * dp + c] * inverse;
-    task.lse[static_cast<size_t>(h.index * shape.queries + first + r)] = w.row_max[r] + std::log(w.row_sum[r]);
+    task.lse[static_cast<size_t>(h.index * shape.wanted() + first - shape.skip + r)] = w.row_max[r] + std::log(w.row_sum[r]);
   }
 }
 
@@ -360,7 +363,7 @@ int64_t d_bias_stride(const AttentionShape& shape) { return round_up(shape.keys(
 
 }  // namespace
 
-int64_t AttentionShape::query_tiles() const { return tiles_of(queries, kQueryTile); }
+int64_t AttentionShape::query_tiles() const { return tiles_of(wanted(), kQueryTile); }
 
 void KeyStore::layout(Layout& at, int64_t heads_in_all, int64_t tokens, int64_t dim) {
   capacity = round_up(tokens, kKeyTile);
@@ -392,7 +395,7 @@ void attention_forward(const AttentionShape& shape, const AttentionOptions& opti
 void attention_backward(const AttentionShape& shape, const AttentionOptions& options,
                         const AttentionForwardResult& forward, ConstMat d_out, AttentionScratch& scratch, Mat d_qkv,
                         Mat d_bias) {
-  assert(shape.past == 0);
+  assert(shape.past == 0 && shape.skip == 0);
   const BackwardTask task{shape, options, forward, d_out, d_qkv};
   const int64_t floats = backward_floats(shape.queries, shape.head_dim), stride = d_bias_stride(shape);
   const bool wants_bias = options.bias.wants_gradient;
@@ -415,17 +418,17 @@ void attention_backward(const AttentionShape& shape, const AttentionOptions& opt
   }
 }
 
-double visited_share(const AttentionShape& shape, VisitedTiles visited) {
-  int64_t seen = 0, all = 0;
+TileCount count_tiles(const AttentionShape& shape, VisitedTiles visited) {
+  TileCount count;
   const int64_t tiles = shape.query_tiles();
   for (int64_t i = 0; i < shape.sequences * shape.heads * tiles; ++i) {
-    const int64_t first = i % tiles * kQueryTile, rows = std::min(kQueryTile, shape.queries - first);
+    const int64_t first = shape.skip + i % tiles * kQueryTile, rows = std::min(kQueryTile, shape.queries - first);
     const int64_t causal = (shape.past + first + rows - 1) / kKeyTile + 1;
     const int32_t v = visited.from[static_cast<size_t>(i)];
-    seen += causal - (v < 0 ? -v - 1 : v) + (v < 0);
-    all += causal;
+    count.seen += causal - (v < 0 ? -v - 1 : v) + (v < 0);
+    count.all += causal;
   }
-  return all ? static_cast<double>(seen) / static_cast<double>(all) : 1.0;
+  return count;
 }
 
 }  // namespace longshot

@@ -34,7 +34,9 @@ struct Rotation {
 struct AttentionShape {
   int64_t sequences = 0, queries = 0, heads = 0, head_dim = 0;
   int64_t past = 0;  // tokens of each sequence that are in the KeyStore already
+  int64_t skip = 0;  // leading new tokens that are context only: their keys and values count, no output is made
   int64_t keys() const { return past + queries; }
+  int64_t wanted() const { return queries - skip; }
   int64_t width() const { return heads * head_dim; }
   int64_t query_tiles() const;
 };
@@ -73,7 +75,7 @@ struct AttentionScratch {
   void layout(Layout& at, const AttentionShape& shape, bool training, bool bias_gradient);
 };
 
-// out[B T, C], lse[B, H, T] from qkv[B T, 3C]. Appends the new keys and values to the store.
+// out[B W, C], lse[B, H, W] from qkv[B T, 3C], W = T - skip wanted tokens. Appends the new keys and values to the store.
 void attention_forward(const AttentionShape& shape, const AttentionOptions& options, ConstMat qkv, KeyStore& store,
                        AttentionScratch& scratch, Mat out, std::span<float> lse, VisitedTiles visited);
 
@@ -83,12 +85,14 @@ struct AttentionForwardResult {
   VisitedTiles visited;
 };
 
-// d_qkv[B T, 3C] from d_out[B T, C]; d_bias[H, keys] += where the bias wants it. REQUIRES: past = 0.
+// d_qkv[B T, 3C] from d_out[B T, C]; d_bias[H, keys] += where the bias wants it. REQUIRES: past = skip = 0.
 void attention_backward(const AttentionShape& shape, const AttentionOptions& options,
                         const AttentionForwardResult& forward, ConstMat d_out, AttentionScratch& scratch, Mat d_qkv,
                         Mat d_bias);
 
-// Share of the causal key tiles that were visited.
-double visited_share(const AttentionShape& shape, VisitedTiles visited);
+struct TileCount {
+  int64_t seen = 0, all = 0;  // key tiles visited, key tiles with a visible key
+};
+TileCount count_tiles(const AttentionShape& shape, VisitedTiles visited);
 
 }  // namespace longshot

@@ -1,0 +1,306 @@
+#include "kernels/rowwise.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/rowwise.cc"
+#include <hwy/foreach_target.h>
+// clang-format off
+#include <hwy/highway.h>
+#include "kernels/simd-inl.h"
+// clang-format on
+
+#include <algorithm>
+
+#include "base/rng.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace longshot {
+namespace HWY_NAMESPACE {
+
+// The dropout factors of one row; all 1 where the rate is 0.
+class RowDropout {
+ public:
+  RowDropout(const Dropout& drop, int64_t row)
+      : key_(static_cast<uint32_t>(mix64(drop.key ^ static_cast<uint64_t>(drop.first_row + row)))),
+        threshold_(static_cast<uint32_t>(std::min(drop.rate * 4294967296.0, 4294967295.0))),
+        scale_(1.0f / (1.0f - drop.rate)) {}
+  template <class D>
+  HWY_INLINE hn::Vec<D> apply(D d, int64_t column, hn::Vec<D> v) const {
+    if (threshold_ == 0) return v;
+    return hn::Mul(v, dropout_vec(d, key_, static_cast<uint32_t>(column), threshold_, scale_));
+  }
+
+ private:
+  uint32_t key_, threshold_;
+  float scale_;
+};
+
+void NormForward(const Norm& norm, ConstMat x, Mat y, float* mean, float* rstd) {
+  const auto n = static_cast<float>(x.cols);
+  for (int64_t r = 0; r < x.rows; ++r) {
+    const float* in = x.row(r);
+    float* out = y.row(r);
+    float m = 0;
+    if (!norm.rms) {
+      ColumnSum sum;
+      for_columns(x.cols, [&](auto d, int64_t c) HWY_ATTR { sum.add(d, hn::LoadU(d, in + c)); });
+      m = sum.total() / n;
+    }
+    ColumnSum squares;
+    for_columns(x.cols, [&](auto d, int64_t c) HWY_ATTR {
+      const auto v = hn::Sub(hn::LoadU(d, in + c), hn::Set(d, m));
+      squares.add(d, hn::Mul(v, v));
+    });
+    const float s = 1.0f / std::sqrt(squares.total() / n + norm.eps);
+    const float* weight = norm.weight.data();
+    const float* bias = norm.bias.empty() ? nullptr : norm.bias.data();
+    for_columns(x.cols, [&](auto d, int64_t c) HWY_ATTR {
+      const auto xhat = hn::Mul(hn::Sub(hn::LoadU(d, in + c), hn::Set(d, m)), hn::Set(d, s));
+      const auto b = bias ? hn::LoadU(d, bias + c) : hn::Zero(d);
+      hn::StoreU(hn::MulAdd(hn::LoadU(d, weight + c), xhat, b), d, out + c);
+    });
+    mean[r] = m;
+    rstd[r] = s;
+  }
+}
+
+void NormBackward(const Norm& norm, ConstMat dy, ConstMat x, const float* mean, const float* rstd, Mat dx) {
+  const auto n = static_cast<float>(x.cols);
+  for (int64_t r = 0; r < x.rows; ++r) {
+    const float *in = x.row(r), *g_in = dy.row(r), *weight = norm.weight.data();
+    float* out = dx.row(r);
+    const float m = mean[r], s = rstd[r];
+    ColumnSum sum_g, sum_gx;
+    for_columns(x.cols, [&](auto d, int64_t c) HWY_ATTR {
+      const auto g = hn::Mul(hn::LoadU(d, weight + c), hn::LoadU(d, g_in + c));
+      const auto xhat = hn::Mul(hn::Sub(hn::LoadU(d, in + c), hn::Set(d, m)), hn::Set(d, s));
+      sum_g.add(d, g);
+      sum_gx.add(d, hn::Mul(g, xhat));
+    });
+    const float mean_g = norm.rms ? 0.0f : sum_g.total() / n, mean_gx = sum_gx.total() / n;
+    for_columns(x.cols, [&](auto d, int64_t c) HWY_ATTR {
+      const auto g = hn::Mul(hn::LoadU(d, weight + c), hn::LoadU(d, g_in + c));
+      const auto xhat = hn::Mul(hn::Sub(hn::LoadU(d, in + c), hn::Set(d, m)), hn::Set(d, s));
+      const auto inner = hn::NegMulAdd(xhat, hn::Set(d, mean_gx), hn::Sub(g, hn::Set(d, mean_g)));
+      hn::StoreU(hn::MulAdd(hn::Set(d, s), inner, hn::LoadU(d, out + c)), d, out + c);
+    });
+  }
+}
+
+void NormBackwardWeights(ConstMat dy, ConstMat x, const float* mean, const float* rstd, int64_t first, int64_t last,
+                         float* d_weight, float* d_bias) {
+  for (int64_t r = 0; r < x.rows; ++r) {
+    const float *in = x.row(r) + first, *g_in = dy.row(r) + first;
+    float* dw = d_weight + first;
+    float* db = d_bias ? d_bias + first : nullptr;
+    const float m = mean[r], s = rstd[r];
+    for_columns(last - first, [&](auto d, int64_t c) HWY_ATTR {
+      const auto g = hn::LoadU(d, g_in + c);
+      const auto xhat = hn::Mul(hn::Sub(hn::LoadU(d, in + c), hn::Set(d, m)), hn::Set(d, s));
+      hn::StoreU(hn::MulAdd(g, xhat, hn::LoadU(d, dw + c)), d, dw + c);
+      if (db) hn::StoreU(hn::Add(g, hn::LoadU(d, db + c)), d, db + c);
+    });
+  }
+}
+
+void AddResidual(ConstMat x, ConstMat y, const float* bias, const Dropout& drop, Mat out) {
+  for (int64_t r = 0; r < x.rows; ++r) {
+    const float *xr = x.row(r), *yr = y.row(r);
+    float* o = out.row(r);
+    const RowDropout factors(drop, r);
+    for_columns(x.cols, [&](auto d, int64_t c) HWY_ATTR {
+      auto v = hn::LoadU(d, yr + c);
+      if (bias) v = hn::Add(v, hn::LoadU(d, bias + c));
+      hn::StoreU(hn::Add(hn::LoadU(d, xr + c), factors.apply(d, c, v)), d, o + c);
+    });
+  }
+}
+
+void DropRows(ConstMat x, const Dropout& drop, Mat out) {
+  for (int64_t r = 0; r < x.rows; ++r) {
+    const float* xr = x.row(r);
+    float* o = out.row(r);
+    const RowDropout factors(drop, r);
+    for_columns(x.cols, [&](auto d, int64_t c) HWY_ATTR {
+      hn::StoreU(factors.apply(d, c, hn::LoadU(d, xr + c)), d, o + c);
+    });
+  }
+}
+
+void AddBias(Mat x, const float* bias) {
+  for (int64_t r = 0; r < x.rows; ++r) {
+    float* row = x.row(r);
+    for_columns(x.cols, [&](auto d, int64_t c) HWY_ATTR {
+      hn::StoreU(hn::Add(hn::LoadU(d, row + c), hn::LoadU(d, bias + c)), d, row + c);
+    });
+  }
+}
+
+void ColumnSums(ConstMat x, int64_t first, int64_t last, float* sums) {
+  for (int64_t r = 0; r < x.rows; ++r) {
+    const float* row = x.row(r) + first;
+    float* to = sums + first;
+    for_columns(last - first, [&](auto d, int64_t c) HWY_ATTR {
+      hn::StoreU(hn::Add(hn::LoadU(d, to + c), hn::LoadU(d, row + c)), d, to + c);
+    });
+  }
+}
+
+constexpr float kGeluA = 0.7978845608f;  // sqrt(2 / pi)
+constexpr float kGeluB = 0.044715f;
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V gelu_tanh(D d, V x) {
+  const V inner = hn::MulAdd(hn::Mul(hn::Set(d, kGeluB), hn::Mul(x, x)), x, x);
+  return tanh_vec(d, hn::Mul(hn::Set(d, kGeluA), inner));
+}
+
+void ActivationForward(Activation kind, Mat pre, const float* bias, const Dropout& drop, Mat act) {
+  if (bias) AddBias(pre, bias);
+  for (int64_t r = 0; r < pre.rows; ++r) {
+    const float* x_row = pre.row(r);
+    const float* up_row = x_row + act.cols;
+    float* out = act.row(r);
+    const RowDropout factors(drop, r);
+    switch (kind) {
+      case Activation::kRelu:
+        for_columns(act.cols, [&](auto d, int64_t c) HWY_ATTR {
+          hn::StoreU(factors.apply(d, c, hn::Max(hn::LoadU(d, x_row + c), hn::Zero(d))), d, out + c);
+        });
+        break;
+      case Activation::kGelu:
+        for_columns(act.cols, [&](auto d, int64_t c) HWY_ATTR {
+          const auto x = hn::LoadU(d, x_row + c);
+          const auto half = hn::Mul(x, hn::Set(d, 0.5f));
+          hn::StoreU(factors.apply(d, c, hn::MulAdd(half, gelu_tanh(d, x), half)), d, out + c);
+        });
+        break;
+      case Activation::kSwiglu:
+        for_columns(act.cols, [&](auto d, int64_t c) HWY_ATTR {
+          const auto gate = hn::LoadU(d, x_row + c);
+          const auto silu = hn::Mul(gate, sigmoid_vec(d, gate));
+          hn::StoreU(factors.apply(d, c, hn::Mul(silu, hn::LoadU(d, up_row + c))), d, out + c);
+        });
+        break;
+    }
+  }
+}
+
+void ActivationBackward(Activation kind, ConstMat pre, ConstMat d_act, const Dropout& drop, Mat d_pre) {
+  for (int64_t r = 0; r < pre.rows; ++r) {
+    const float *x_row = pre.row(r), *g_row = d_act.row(r);
+    const float* up_row = x_row + d_act.cols;
+    float* out = d_pre.row(r);
+    float* d_up = out + d_act.cols;
+    const RowDropout factors(drop, r);
+    switch (kind) {
+      case Activation::kRelu:
+        for_columns(d_act.cols, [&](auto d, int64_t c) HWY_ATTR {
+          const auto g = factors.apply(d, c, hn::LoadU(d, g_row + c));
+          hn::StoreU(hn::IfThenElseZero(hn::Gt(hn::LoadU(d, x_row + c), hn::Zero(d)), g), d, out + c);
+        });
+        break;
+      case Activation::kGelu:
+        // f' = (1 + t) / 2 + x/2 (1 - t^2) sqrt(2/pi) (1 + 3 * 0.044715 x^2),  t = tanh(..)
+        for_columns(d_act.cols, [&](auto d, int64_t c) HWY_ATTR {
+          const auto x = hn::LoadU(d, x_row + c);
+          const auto t = gelu_tanh(d, x);
+          const auto half = hn::Set(d, 0.5f), one = hn::Set(d, 1.0f);
+          const auto inner = hn::Mul(hn::Set(d, kGeluA), hn::MulAdd(hn::Set(d, 3 * kGeluB), hn::Mul(x, x), one));
+          const auto slope = hn::Mul(hn::Mul(hn::Mul(half, x), hn::NegMulAdd(t, t, one)), inner);
+          const auto f = hn::Add(hn::MulAdd(half, t, half), slope);
+          hn::StoreU(hn::Mul(factors.apply(d, c, hn::LoadU(d, g_row + c)), f), d, out + c);
+        });
+        break;
+      case Activation::kSwiglu:
+        // silu' = s + gate s (1 - s),  s = sigmoid(gate)
+        for_columns(d_act.cols, [&](auto d, int64_t c) HWY_ATTR {
+          const auto gate = hn::LoadU(d, x_row + c), up = hn::LoadU(d, up_row + c);
+          const auto g = factors.apply(d, c, hn::LoadU(d, g_row + c));
+          const auto s = sigmoid_vec(d, gate);
+          const auto slope = hn::MulAdd(hn::Mul(gate, s), hn::Sub(hn::Set(d, 1.0f), s), s);
+          hn::StoreU(hn::Mul(g, hn::Mul(slope, up)), d, out + c);
+          hn::StoreU(hn::Mul(g, hn::Mul(gate, s)), d, d_up + c);
+        });
+        break;
+    }
+  }
+}
+
+void CrossEntropy(Mat x, const int32_t* targets, float* loss, bool gradient, float scale) {
+  for (int64_t r = 0; r < x.rows; ++r) {
+    float* row = x.row(r);
+    const int32_t target = targets[r];
+    if (target < 0) {
+      loss[r] = 0;
+      if (gradient) std::fill_n(row, x.cols, 0.0f);
+      continue;
+    }
+    ColumnMax largest;
+    for_columns(x.cols, [&](auto d, int64_t c) HWY_ATTR { largest.add(d, hn::LoadU(d, row + c)); });
+    const float shift = largest.total(), at_target = row[target];
+    ColumnSum sum;
+    for_columns(x.cols, [&](auto d, int64_t c) HWY_ATTR {
+      const auto e = exp_vec(d, hn::Sub(hn::LoadU(d, row + c), hn::Set(d, shift)));
+      sum.add(d, e);
+      if (gradient) hn::StoreU(e, d, row + c);
+    });
+    const float z = sum.total();
+    loss[r] = std::log(z) + shift - at_target;
+    if (gradient) {
+      const float factor = scale / z;
+      for_columns(x.cols, [&](auto d, int64_t c) HWY_ATTR {
+        hn::StoreU(hn::Mul(hn::LoadU(d, row + c), hn::Set(d, factor)), d, row + c);
+      });
+      row[target] -= scale;
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace longshot
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace longshot {
+
+HWY_EXPORT(NormForward);
+HWY_EXPORT(NormBackward);
+HWY_EXPORT(NormBackwardWeights);
+HWY_EXPORT(AddResidual);
+HWY_EXPORT(DropRows);
+HWY_EXPORT(AddBias);
+HWY_EXPORT(ColumnSums);
+HWY_EXPORT(ActivationForward);
+HWY_EXPORT(ActivationBackward);
+HWY_EXPORT(CrossEntropy);
+
+void norm_forward(const Norm& norm, ConstMat x, Mat y, float* mean, float* rstd) {
+  HWY_DYNAMIC_DISPATCH(NormForward)(norm, x, y, mean, rstd);
+}
+void norm_backward(const Norm& norm, ConstMat dy, ConstMat x, const float* mean, const float* rstd, Mat dx) {
+  HWY_DYNAMIC_DISPATCH(NormBackward)(norm, dy, x, mean, rstd, dx);
+}
+void norm_backward_weights(ConstMat dy, ConstMat x, const float* mean, const float* rstd, int64_t first, int64_t last,
+                           float* d_weight, float* d_bias) {
+  HWY_DYNAMIC_DISPATCH(NormBackwardWeights)(dy, x, mean, rstd, first, last, d_weight, d_bias);
+}
+void add_residual(ConstMat x, ConstMat y, const float* bias, const Dropout& drop, Mat out) {
+  HWY_DYNAMIC_DISPATCH(AddResidual)(x, y, bias, drop, out);
+}
+void drop_rows(ConstMat x, const Dropout& drop, Mat out) { HWY_DYNAMIC_DISPATCH(DropRows)(x, drop, out); }
+void add_bias(Mat x, const float* bias) { HWY_DYNAMIC_DISPATCH(AddBias)(x, bias); }
+void column_sums(ConstMat x, int64_t first, int64_t last, float* sums) {
+  HWY_DYNAMIC_DISPATCH(ColumnSums)(x, first, last, sums);
+}
+void activation_forward(Activation kind, Mat pre, const float* bias, const Dropout& drop, Mat act) {
+  HWY_DYNAMIC_DISPATCH(ActivationForward)(kind, pre, bias, drop, act);
+}
+void activation_backward(Activation kind, ConstMat pre, ConstMat d_act, const Dropout& drop, Mat d_pre) {
+  HWY_DYNAMIC_DISPATCH(ActivationBackward)(kind, pre, d_act, drop, d_pre);
+}
+void cross_entropy(Mat x, const int32_t* targets, float* loss, bool gradient, float scale) {
+  HWY_DYNAMIC_DISPATCH(CrossEntropy)(x, targets, loss, gradient, scale);
+}
+
+}  // namespace longshot
+#endif  // HWY_ONCE

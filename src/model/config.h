@@ -1,0 +1,47 @@
+// What a model is made of. Everything needed to build it again; stored in every run and checkpoint.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "base/options.h"
+#include "base/records.h"
+
+namespace longshot {
+
+struct ModelConfig {
+  int64_t layers = 4;
+  int64_t dim = 256;
+  int64_t heads = 8;
+  int64_t ffn = 0;  // 0: 4 * dim
+  int64_t vocab = 0;
+  int64_t length = 256;  // tokens per training sequence; evaluation may exceed it
+
+  std::string position = "alibi";
+  std::map<std::string, std::string> position_options;  // "<method>-<option>" -> value; absent: default
+
+  std::string norm = "layernorm";
+  std::string norm_position = "pre";
+  bool final_norm = true;
+  std::string activation = "relu";
+  bool bias = true;
+  bool tied = true;
+  bool embed_scale = true;
+
+  double dropout = 0, attention_dropout = 0, activation_dropout = 0, embedding_dropout = 0;
+  bool document_mask = false;
+  double attention_epsilon = 0x1p-24;
+
+  // Every option but `vocab`, which comes from the data.
+  void fields(Options& o);
+  // Fills derived defaults and checks that the parts fit together; Error(kUsage) otherwise.
+  void validate();
+
+  int64_t head_dim() const { return dim / heads; }
+  int64_t ffn_dim() const { return ffn > 0 ? ffn : 4 * dim; }
+
+  Json to_json() const;
+  static ModelConfig from_json(const Json& json, const std::string& origin);
+};
+
+}  // namespace longshot

@@ -1,0 +1,203 @@
+#include "model/layer.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "kernels/gemm.h"
+#include "model/rows.h"
+
+namespace longshot {
+namespace {
+
+Activation activation_of(const std::string& name) {
+  if (name == "relu") return Activation::kRelu;
+  if (name == "gelu") return Activation::kGelu;
+  return Activation::kSwiglu;
+}
+
+int64_t hidden_width(const ModelConfig& config) { return config.ffn_dim() * (config.activation == "swiglu" ? 2 : 1); }
+
+std::string layer_name(int64_t index, const char* part) { return fmt::format("layers.{}.{}", index, part); }
+
+}  // namespace
+
+void LayerActivations::layout(Layout& at, const ModelConfig& config, const AttentionShape& shape) {
+  const int64_t rows = shape.sequences * shape.queries, width = config.dim;
+  qkv = at.mat(rows, 3 * width);
+  mixed = at.mat(rows, width);
+  lse = at.array<float>(shape.sequences * shape.heads * shape.queries);
+  visited = at.array<int32_t>(shape.sequences * shape.heads * shape.query_tiles());
+  middle = at.mat(rows, width);
+  hidden = at.mat(rows, hidden_width(config));
+  if (config.norm_position == "post") {
+    middle_sum = at.mat(rows, width);
+    output_sum = at.mat(rows, width);
+  }
+}
+
+void LayerScratch::layout(Layout& at, const ModelConfig& config, const AttentionShape& shape, Needs needs) {
+  const int64_t rows = shape.sequences * shape.queries, width = config.dim;
+  normed = at.mat(rows, width);
+  branch = at.mat(rows, width);
+  active = at.mat(rows, config.ffn_dim());
+  mean = at.array<float>(rows);
+  rstd = at.array<float>(rows);
+  attention.layout(at, shape, needs.training, needs.bias_gradient);
+  if (!needs.training) {
+    residual = at.mat(rows, width);
+    return;
+  }
+  d_branch = at.mat(rows, width);
+  d_mixed = at.mat(rows, width);
+  d_hidden = at.mat(rows, hidden_width(config));
+  d_active = config.activation == "swiglu" ? at.mat(rows, config.ffn_dim()) : d_hidden;
+  d_qkv = at.mat(rows, 3 * width);
+  if (needs.bias_gradient) d_bias = at.mat(shape.heads, shape.queries);
+}
+
+Layer::Layer(const ModelConfig& c, Parameters& p, int64_t i)
+    : config_(c),
+      pre_norm_(c.norm_position == "pre"),
+      activation_(activation_of(c.activation)),
+      attention_norm_(p, c, layer_name(i, "attention_norm")),
+      qkv_(p, layer_name(i, "attention.qkv"), {3 * c.dim, c.dim}, c.bias),
+      out_(p, layer_name(i, "attention.out"), {c.dim, c.dim}, c.bias, 1 / std::sqrt(2.0 * static_cast<double>(c.layers))),
+      ffn_norm_(p, c, layer_name(i, "ffn_norm")),
+      ffn_in_(p, layer_name(i, "ffn.in"), {hidden_width(c), c.dim}, c.bias),
+      ffn_out_(p, layer_name(i, "ffn.out"), {c.dim, c.ffn_dim()}, c.bias,
+               1 / std::sqrt(2.0 * static_cast<double>(c.layers))) {}
+
+Dropout Layer::dropout(const LayerPass& pass, Place place) const {
+  if (!pass.training) return {};
+  const double rate = place == Place::kActivation ? config_.activation_dropout : config_.dropout;
+  return {.rate = static_cast<float>(rate), .key = mix64(pass.dropout_key ^ static_cast<uint64_t>(place))};
+}
+
+AttentionOptions Layer::attention_options(const LayerPass& pass) const {
+  AttentionOptions options = pass.attention;
+  options.dropout = pass.training ? static_cast<float>(config_.attention_dropout) : 0.0f;
+  options.dropout_key = mix64(pass.dropout_key ^ static_cast<uint64_t>(Place::kAttention));
+  return options;
+}
+
+// What a branch works on: the normalised input, or the input itself.
+ConstMat Layer::branch_input(const NormLayer& norm, ConstMat x, LayerScratch& s) const {
+  if (!pre_norm_) return x;
+  const Mat y = s.normed.rows_from(0, x.rows);
+  norm.forward(x, y, {s.mean, s.rstd});
+  return y;
+}
+
+// dx += gradient of branch_input.
+void Layer::branch_input_backward(const NormLayer& norm, ConstMat x, ConstMat d_input, LayerScratch& s, Mat dx) const {
+  if (pre_norm_) return norm.backward(d_input, x, {s.mean, s.rstd}, dx);
+  parallel_rows(x.rows, [&](int64_t r, int64_t n) {
+    add_residual(dx.rows_from(r, n), d_input.rows_from(r, n), nullptr, {}, dx.rows_from(r, n));
+  });
+}
+
+// pre: out = x + drop(y + bias);   post: sum = x + drop(y + bias), out = norm(sum)
+void Layer::add_branch(const Branch& b, ConstMat x, ConstMat y, LayerScratch& s, Mat sum, Mat out) const {
+  const Norm norm = b.norm.view();
+  parallel_rows(x.rows, [&](int64_t r, int64_t n) {
+    const Mat to = (pre_norm_ ? out : sum).rows_from(r, n);
+    add_residual(x.rows_from(r, n), y.rows_from(r, n), b.projection.bias(), b.drop.block(r), to);
+    if (!pre_norm_) norm_forward(norm, to, out.rows_from(r, n), s.mean.data() + r, s.rstd.data() + r);
+  });
+}
+
+// On entry dx is the gradient of out. On return it is the gradient of x through the residual connection alone, and
+// the result is the gradient of y.
+ConstMat Layer::add_branch_backward(const Branch& b, ConstMat sum, LayerScratch& s, Mat dx) const {
+  if (!pre_norm_) {
+    b.norm.forward(sum, s.normed, {s.mean, s.rstd});
+    std::memset(s.d_branch.data, 0, sizeof(float) * static_cast<size_t>(dx.rows * dx.cols));
+    b.norm.backward(dx, sum, {s.mean, s.rstd}, s.d_branch);
+    parallel_rows(dx.rows, [&](int64_t r, int64_t n) { drop_rows(s.d_branch.rows_from(r, n), {}, dx.rows_from(r, n)); });
+  }
+  if (b.drop.rate == 0) return dx;
+  parallel_rows(dx.rows, [&](int64_t r, int64_t n) {
+    drop_rows(dx.rows_from(r, n), b.drop.block(r), s.d_branch.rows_from(r, n));
+  });
+  return s.d_branch;
+}
+
+// Context-only tokens need no query.
+void Layer::project_qkv(const LayerPass& pass, ConstMat x, Mat qkv) const {
+  const AttentionShape& shape = pass.shape;
+  if (shape.skip == 0) {
+    gemm_nt(x, qkv_.weight(), qkv);
+  } else {
+    gemm_nt(x, qkv_.weight().rows_from(config_.dim, 2 * config_.dim), qkv.cols_from(config_.dim, 2 * config_.dim));
+    for (int64_t b = 0; b < shape.sequences && shape.wanted() > 0; ++b) {
+      const int64_t first = b * shape.queries + shape.skip;
+      gemm_nt(x.rows_from(first, shape.wanted()), qkv_.weight().rows_from(0, config_.dim),
+              qkv.rows_from(first, shape.wanted()).cols_from(0, config_.dim));
+    }
+  }
+  if (!qkv_.bias()) return;
+  parallel_rows(qkv.rows, [&](int64_t r, int64_t n) { add_bias(qkv.rows_from(r, n), qkv_.bias()); });
+}
+
+// 1 attention  2 its projection  3 feed-forward in  4 activation  5 feed-forward out
+void Layer::forward(const LayerPass& pass, LayerActivations& a, LayerScratch& s) const {
+  const AttentionShape& shape = pass.shape;
+  project_qkv(pass, branch_input(attention_norm_, a.input, s), a.qkv);
+  attention_forward(shape, attention_options(pass), a.qkv, *pass.store, s.attention, a.mixed, a.lse, {a.visited});
+
+  const int64_t rows = shape.sequences * shape.wanted();
+  ConstMat input = a.input;
+  if (shape.skip > 0) {
+    for (int64_t b = 0; b < shape.sequences; ++b) {
+      for (int64_t t = 0; t < shape.wanted(); ++t) {
+        std::memcpy(s.residual.row(b * shape.wanted() + t), a.input.row(b * shape.queries + shape.skip + t),
+                    sizeof(float) * static_cast<size_t>(config_.dim));
+      }
+    }
+    input = s.residual.rows_from(0, rows);
+  }
+  const auto cut = [&](Mat m) { return m.data ? m.rows_from(0, rows) : m; };
+  const Mat branch = cut(s.branch), middle = cut(a.middle), hidden = cut(a.hidden), active = cut(s.active);
+  gemm_nt(cut(a.mixed), out_.weight(), branch);
+  add_branch({attention_norm_, out_, dropout(pass, Place::kAttentionBranch)}, input, branch, s, cut(a.middle_sum), middle);
+
+  gemm_nt(branch_input(ffn_norm_, middle, s), ffn_in_.weight(), hidden);
+  const Dropout drop = dropout(pass, Place::kActivation);
+  parallel_rows(rows, [&](int64_t r, int64_t n) {
+    activation_forward(activation_, hidden.rows_from(r, n), ffn_in_.bias(), drop.block(r), active.rows_from(r, n));
+  });
+  gemm_nt(active, ffn_out_.weight(), branch);
+  add_branch({ffn_norm_, ffn_out_, dropout(pass, Place::kFfnBranch)}, middle, branch, s, cut(a.output_sum), cut(a.output));
+}
+
+// 5 feed-forward out  4 activation  3 feed-forward in  2 attention's projection  1 attention
+void Layer::backward(const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx) const {
+  const Branch ffn{ffn_norm_, ffn_out_, dropout(pass, Place::kFfnBranch)};
+  const ConstMat d_ffn = add_branch_backward(ffn, a.output_sum, s, dx);
+  const Dropout drop = dropout(pass, Place::kActivation);
+  parallel_rows(dx.rows, [&](int64_t r, int64_t n) {  // a.hidden holds its bias already
+    activation_forward(activation_, a.hidden.rows_from(r, n), nullptr, drop.block(r), s.active.rows_from(r, n));
+  });
+  ffn_out_.backward(s.active, d_ffn, s.d_active);
+  parallel_rows(dx.rows, [&](int64_t r, int64_t n) {
+    activation_backward(activation_, a.hidden.rows_from(r, n), s.d_active.rows_from(r, n), drop.block(r),
+                        s.d_hidden.rows_from(r, n));
+  });
+  ffn_in_.backward(branch_input(ffn_norm_, a.middle, s), s.d_hidden, s.branch);
+  branch_input_backward(ffn_norm_, a.middle, s.branch, s, dx);
+
+  const Branch attention{attention_norm_, out_, dropout(pass, Place::kAttentionBranch)};
+  const ConstMat d_projection = add_branch_backward(attention, a.middle_sum, s, dx);
+  out_.backward(a.mixed, d_projection, s.d_mixed);
+  if (pass.attention.bias.wants_gradient) {
+    std::memset(s.d_bias.data, 0, sizeof(float) * static_cast<size_t>(s.d_bias.rows * s.d_bias.cols));
+  }
+  attention_backward(pass.shape, attention_options(pass), {a.qkv, a.mixed, a.lse, {a.visited}}, s.d_mixed, s.attention,
+                     s.d_qkv, s.d_bias);
+  qkv_.backward(branch_input(attention_norm_, a.input, s), s.d_qkv, s.branch);
+  branch_input_backward(attention_norm_, a.input, s.branch, s, dx);
+}
+
+}  // namespace longshot

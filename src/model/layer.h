@@ -1,0 +1,95 @@
+// One transformer block: attention, then feed-forward, each a branch around a residual connection.
+//
+//   pre-norm    y = x + drop(f(norm(x)))          post-norm    y = norm(x + drop(f(x)))
+//
+// Letters: N rows (tokens of all sequences), C width, F feed-forward width.
+#pragma once
+#include "kernels/attention.h"
+#include "model/parts.h"
+
+namespace longshot {
+
+// What the backward pass needs of the forward pass. Normalised inputs and activations are computed again instead.
+struct LayerActivations {
+  Mat input;                   // [N, C]
+  Mat qkv;                     // [N, 3C]
+  Mat mixed;                   // [N, C] attention's output, before its projection
+  std::span<float> lse;        // [B, H, T]
+  std::span<int32_t> visited;  // [B, H, query tiles]
+  Mat middle_sum;              // [N, C] input + attention branch (post-norm only)
+  Mat middle;                  // [N, C] input of the feed-forward branch
+  Mat hidden;                  // [N, F] before the activation; swiglu: [N, 2F]
+  Mat output_sum;              // [N, C] (post-norm only)
+  Mat output;                  // [N, C]
+
+  // All but input and output, which are the neighbours' as well.
+  void layout(Layout& at, const ModelConfig& config, const AttentionShape& shape);
+};
+
+// Memory that all layers share.
+struct LayerScratch {
+  Mat normed;                   // [N, C]
+  Mat branch;                   // [N, C]
+  Mat residual;                 // [N, C] input rows of the wanted tokens
+  Mat active;                   // [N, F]
+  std::span<float> mean, rstd;  // [N]
+  AttentionScratch attention;
+  // For the backward pass.
+  Mat d_branch;  // [N, C]
+  Mat d_mixed;   // [N, C]
+  Mat d_hidden;  // [N, F] or [N, 2F]
+  Mat d_active;  // [N, F]
+  Mat d_qkv;     // [N, 3C]
+  Mat d_bias;    // [H, T]
+
+  struct Needs {
+    bool training = false, bias_gradient = false;
+  };
+  void layout(Layout& at, const ModelConfig& config, const AttentionShape& shape, Needs needs);
+};
+
+// One pass over a block.
+struct LayerPass {
+  AttentionShape shape;
+  AttentionOptions attention;
+  KeyStore* store = nullptr;
+  bool training = false;     // apply the configured dropout
+  uint64_t dropout_key = 0;  // of this layer in this step
+};
+
+class Layer {
+ public:
+  Layer(const ModelConfig& config, Parameters& parameters, int64_t index);
+
+  // a.output from a.input. With shape.skip > 0 the output has rows for the wanted tokens only.
+  void forward(const LayerPass& pass, LayerActivations& a, LayerScratch& s) const;
+  // dx[N, C]: gradient of the output on entry, of the input on return. Adds to the parameters' gradients;
+  // s.d_bias holds the gradient of the bias where it is wanted.
+  void backward(const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx) const;
+
+ private:
+  enum class Place : uint64_t { kAttention = 1, kActivation = 2, kAttentionBranch = 3, kFfnBranch = 4 };
+  Dropout dropout(const LayerPass& pass, Place place) const;
+  AttentionOptions attention_options(const LayerPass& pass) const;
+
+  void project_qkv(const LayerPass& pass, ConstMat x, Mat qkv) const;
+  ConstMat branch_input(const NormLayer& norm, ConstMat x, LayerScratch& s) const;
+  struct Branch {  // the end of a branch: y is the projection's output
+    const NormLayer& norm;
+    const Linear& projection;
+    Dropout drop;
+  };
+  void add_branch(const Branch& b, ConstMat x, ConstMat y, LayerScratch& s, Mat sum, Mat out) const;
+  ConstMat add_branch_backward(const Branch& b, ConstMat sum, LayerScratch& s, Mat dx) const;
+  void branch_input_backward(const NormLayer& norm, ConstMat x, ConstMat d_input, LayerScratch& s, Mat dx) const;
+
+  const ModelConfig& config_;
+  bool pre_norm_;
+  Activation activation_;
+  NormLayer attention_norm_;
+  Linear qkv_, out_;
+  NormLayer ffn_norm_;
+  Linear ffn_in_, ffn_out_;
+};
+
+}  // namespace longshot

@@ -1,0 +1,50 @@
+// The output side: hidden vectors to a distribution over tokens, and its loss. The [tokens, vocabulary] matrix never
+// exists as a whole: it is made and used up in chunks of rows.
+#pragma once
+#include <memory>
+#include <span>
+
+#include "model/config.h"
+#include "model/parameters.h"
+
+namespace longshot {
+
+class OutputLoss {
+ public:
+  virtual ~OutputLoss() = default;
+  // Floats of scratch memory that the calls below want for up to `rows` rows.
+  virtual int64_t scratch_floats(int64_t rows) const = 0;
+  // losses[r] = -ln p(target_r | hidden_r); 0 where the target is negative.
+  virtual void loss(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
+                    std::span<float> losses) = 0;
+  // The same, and with loss = scale * sum: d_hidden, and adds to the parameters' gradients.
+  struct Gradient {
+    float scale;
+    Mat d_hidden;  // [rows, C]
+  };
+  virtual void loss_and_gradient(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
+                                 std::span<float> losses, const Gradient& gradient) = 0;
+  // ln p of every token: out[rows, V].
+  virtual void log_probabilities(ConstMat hidden, Mat out) = 0;
+};
+
+// logits = hidden W^T, W[V, C]: the embedding's own matrix when tied.
+class LinearOutput : public OutputLoss {
+ public:
+  LinearOutput(Parameters& parameters, ParameterId weight, int64_t vocab)
+      : parameters_(parameters), weight_(weight), vocab_(vocab) {}
+  int64_t scratch_floats(int64_t rows) const override;
+  void loss(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
+            std::span<float> losses) override;
+  void loss_and_gradient(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
+                         std::span<float> losses, const Gradient& gradient) override;
+  void log_probabilities(ConstMat hidden, Mat out) override;
+
+ private:
+  Mat logits(std::span<float> scratch) const;  // [chunk, V]
+  Parameters& parameters_;
+  ParameterId weight_;
+  int64_t vocab_;
+};
+
+}  // namespace longshot

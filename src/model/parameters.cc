@@ -1,0 +1,50 @@
+#include "model/parameters.h"
+
+#include "base/rng.h"
+#include "base/threads.h"
+
+namespace longshot {
+
+ParameterId Parameters::add(std::string name, std::vector<int64_t> shape, bool decay,
+                            std::function<float(int64_t, double)> init) {
+  Tensor t{std::move(name), std::move(shape), size_, 1, decay, std::move(init)};
+  for (const int64_t n : t.shape) t.size *= n;
+  size_ += (t.size + 15) / 16 * 16;  // every tensor begins on a cache line
+  tensors_.push_back(std::move(t));
+  return tensors_.size() - 1;
+}
+
+void Parameters::allocate(bool with_gradients) {
+  memory_ = Workspace([&](Layout& at) {
+    values_ = at.array<float>(size_);
+    grads_ = at.array<float>(with_gradients ? size_ : 0);
+  });
+}
+
+void Parameters::initialize(uint64_t seed) {
+  for (size_t t = 0; t < tensors_.size(); ++t) {
+    const Tensor& tensor = tensors_[t];
+    float* out = value(t).data();
+    parallel_ranges(tensor.size, 4096, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        out[i] = tensor.init(i, normal(seed, Stream::kInit, t, static_cast<uint64_t>(i)));
+      }
+    });
+  }
+}
+
+int64_t Parameters::count() const {
+  int64_t n = 0;
+  for (const Tensor& t : tensors_) n += t.size;
+  return n;
+}
+
+std::function<float(int64_t, double)> constant(float value) {
+  return [value](int64_t, double) { return value; };
+}
+
+std::function<float(int64_t, double)> gaussian(double deviation) {
+  return [deviation](int64_t, double z) { return static_cast<float>(deviation * z); };
+}
+
+}  // namespace longshot

@@ -1,0 +1,61 @@
+// All parameters in one block, gradients in another of the same shape, and one table of names. Optimizer, clipping,
+// counting and checkpoints are each one loop over it.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/view.h"
+#include "base/workspace.h"
+
+namespace longshot {
+
+struct Tensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  int64_t offset = 0, size = 0;  // in the block, in floats
+  bool decay = false;            // weight decay applies: matrices, not norms, biases and position tensors
+  std::function<float(int64_t index, double unit_normal)> init;
+};
+
+using ParameterId = size_t;
+
+class Parameters {
+ public:
+  // Declares a tensor. All are declared before allocate().
+  ParameterId add(std::string name, std::vector<int64_t> shape, bool decay,
+                  std::function<float(int64_t, double)> init);
+  void allocate(bool with_gradients);
+  void initialize(uint64_t seed);
+
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  int64_t count() const;  // parameters, without padding
+  std::span<float> values() { return values_; }
+  std::span<float> grads() { return grads_; }  // empty without gradients
+
+  std::span<float> value(ParameterId id) { return slice(values_, id); }
+  std::span<float> grad(ParameterId id) { return grads_.empty() ? std::span<float>() : slice(grads_, id); }
+  Mat value_mat(ParameterId id) { return as_mat(value(id), id); }
+  Mat grad_mat(ParameterId id) { return as_mat(grad(id), id); }
+
+ private:
+  std::span<float> slice(std::span<float> block, ParameterId id) const {
+    return block.subspan(static_cast<size_t>(tensors_[id].offset), static_cast<size_t>(tensors_[id].size));
+  }
+  Mat as_mat(std::span<float> data, ParameterId id) const {
+    const auto& shape = tensors_[id].shape;
+    return {data.data(), shape[0], shape.size() > 1 ? shape[1] : 1};
+  }
+  std::vector<Tensor> tensors_;
+  int64_t size_ = 0;  // with padding
+  Workspace memory_;
+  std::span<float> values_, grads_;
+};
+
+// Initialisers.
+std::function<float(int64_t, double)> constant(float value);
+std::function<float(int64_t, double)> gaussian(double deviation);
+
+}  // namespace longshot

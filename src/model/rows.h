@@ -1,0 +1,19 @@
+// Row blocks that stay in a core's cache while several row-wise kernels pass over them.
+#pragma once
+#include <algorithm>
+
+#include "base/threads.h"
+
+namespace longshot {
+
+constexpr int64_t kRowBlock = 16;
+
+// f(first, count) over [0, rows) in blocks, on all threads.
+template <class F>
+void parallel_rows(int64_t rows, F&& f) {
+  parallel_ranges(rows, kRowBlock, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; r += kRowBlock) f(r, std::min(kRowBlock, end - r));
+  });
+}
+
+}  // namespace longshot

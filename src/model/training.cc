@@ -1,0 +1,89 @@
+#include "model/training.h"
+
+#include "base/rng.h"
+#include "model/rows.h"
+
+namespace longshot {
+namespace {
+
+constexpr uint64_t kEmbeddingPlace = 0xe;
+
+}  // namespace
+
+TrainingPass::TrainingPass(Transformer& model, Config config) : model_(model), config_(config) {
+  const ModelConfig& c = model.config();
+  shape_ = {.sequences = config.sequences, .queries = config.length, .heads = c.heads, .head_dim = c.head_dim()};
+  const auto layers = static_cast<size_t>(c.layers);
+  streams_.resize(layers + 1);
+  saved_.resize(config.recompute ? 1 : layers);
+  model_.prepare_positions(config.length);
+  memory_ = Workspace([this](Layout& at) { layout(at); });
+}
+
+void TrainingPass::layout(Layout& at) {
+  const ModelConfig& c = model_.config();
+  const int64_t rows = config_.sequences * config_.length;
+  for (Mat& stream : streams_) stream = at.mat(rows, c.dim);
+  for (LayerActivations& a : saved_) a.layout(at, c, shape_);
+  scratch_.layout(at, c, shape_, {.training = true, .bias_gradient = model_.attention_options(0).bias.wants_gradient});
+  store_.layout(at, shape_.sequences * shape_.heads, config_.length, c.head_dim());
+  final_ = at.mat(rows, c.dim);
+  d_final_ = at.mat(rows, c.dim);
+  dx_ = at.mat(rows, c.dim);
+  mean_ = at.array<float>(rows);
+  rstd_ = at.array<float>(rows);
+  losses_ = at.array<float>(rows);
+  output_scratch_ = at.array<float>(model_.output().scratch_floats(rows));
+}
+
+LayerPass TrainingPass::layer_pass(int64_t index, const TrainingBatch& batch, uint64_t dropout_key) {
+  LayerPass pass{.shape = shape_,
+                 .attention = model_.attention_options(index),
+                 .store = &store_,
+                 .training = true,
+                 .dropout_key = mix64(dropout_key ^ static_cast<uint64_t>(index + 1))};
+  if (!batch.first_key.empty()) pass.attention.first_key = batch.first_key.data();
+  return pass;
+}
+
+double TrainingPass::run(const TrainingBatch& batch, float scale, uint64_t dropout_key) {
+  const ModelConfig& c = model_.config();
+  const auto layers = static_cast<size_t>(c.layers);
+  const auto saved = [&](size_t i) -> LayerActivations& {
+    LayerActivations& a = saved_[config_.recompute ? 0 : i];
+    a.input = streams_[i];
+    a.output = streams_[i + 1];
+    return a;
+  };
+  const Dropout embed_drop{static_cast<float>(c.embedding_dropout), mix64(dropout_key ^ kEmbeddingPlace), 0};
+  const auto drop_embedding = [&](Mat x) {
+    if (embed_drop.rate == 0) return;
+    parallel_rows(x.rows, [&](int64_t r, int64_t n) { drop_rows(x.rows_from(r, n), embed_drop.block(r), x.rows_from(r, n)); });
+  };
+
+  model_.prepare_positions(batch.length);
+  model_.embed(batch.inputs, batch.length, 0, streams_[0]);
+  drop_embedding(streams_[0]);
+  for (size_t i = 0; i < layers; ++i) {
+    model_.layers()[i].forward(layer_pass(static_cast<int64_t>(i), batch, dropout_key), saved(i), scratch_);
+  }
+  const ConstMat hidden = model_.final_hidden(streams_[layers], final_, {mean_, rstd_});
+  model_.output().loss_and_gradient(hidden, batch.targets, output_scratch_, losses_, {scale, d_final_});
+
+  model_.final_hidden_backward(d_final_, streams_[layers], {mean_, rstd_}, dx_);
+  for (size_t i = layers; i-- > 0;) {
+    const LayerPass pass = layer_pass(static_cast<int64_t>(i), batch, dropout_key);
+    LayerActivations& a = saved(i);
+    if (config_.recompute && i + 1 < layers) model_.layers()[i].forward(pass, a, scratch_);
+    model_.layers()[i].backward(pass, a, scratch_, dx_);
+    if (pass.attention.bias.wants_gradient) model_.position().bias_backward(static_cast<int64_t>(i), scratch_.d_bias);
+  }
+  drop_embedding(dx_);
+  model_.embed_backward(batch.inputs, batch.length, dx_);
+
+  double sum = 0;
+  for (const float loss : losses_) sum += loss;
+  return sum;
+}
+
+}  // namespace longshot

@@ -1,0 +1,57 @@
+// A decoder-only language model: embedding, position, blocks, output. Owns its parameters.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "model/config.h"
+#include "model/embedding.h"
+#include "model/layer.h"
+#include "model/output.h"
+#include "model/parameters.h"
+#include "position/position.h"
+
+namespace longshot {
+
+class Transformer {
+ public:
+  // Declares and allocates; values are zero until initialize() or a checkpoint fills them.
+  Transformer(ModelConfig config, bool with_gradients);
+  Transformer(const Transformer&) = delete;
+  Transformer& operator=(const Transformer&) = delete;
+  void initialize(uint64_t seed) { parameters_.initialize(seed); }
+
+  const ModelConfig& config() const { return config_; }
+  Parameters& parameters() { return parameters_; }
+  const Parameters& parameters() const { return parameters_; }
+  Position& position() { return *position_; }
+  const std::vector<Layer>& layers() const { return layers_; }
+  OutputLoss& output() { return *output_; }
+
+  // x[n, C] from tokens of one or more sequences of `length` tokens, the first of each at position `first`.
+  void embed(std::span<const int32_t> tokens, int64_t length, int64_t first, Mat x);
+  void embed_backward(std::span<const int32_t> tokens, int64_t length, ConstMat dx);
+  // y = final norm of x, or x itself. Returns what to feed to the output.
+  ConstMat final_hidden(ConstMat x, Mat y, NormLayer::Stats stats) const;
+  // dx += gradient through the final norm; without one dx = dy.
+  void final_hidden_backward(ConstMat dy, ConstMat x, NormLayer::Stats stats, Mat dx) const;
+
+  // Options of attention in layer `index`, without dropout and document mask.
+  AttentionOptions attention_options(int64_t index) const;
+  // Makes tables for sequences of `length`; refuses lengths the position method is not defined for.
+  void prepare_positions(int64_t length);
+
+ private:
+  ModelConfig config_;
+  Parameters parameters_;
+  std::unique_ptr<InputEmbedding> embedding_;
+  std::unique_ptr<Position> position_;
+  std::vector<Layer> layers_;
+  std::optional<NormLayer> final_norm_;
+  std::unique_ptr<OutputLoss> output_;
+};
+
+// Multiply-adds of one training step count twice: 6 P + 6 n d L flops per token, with P the parameters that take part
+// in products and causal attention counted once.
+double training_flops_per_token(const Transformer& model, int64_t length);
+
+}  // namespace longshot
