@@ -1,7 +1,7 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Golden values of tiny language models, computed with PyTorch in double precision.
 
-    /usr/bin/python3 tests/goldens/make_goldens.py [--out DIR]
+    tests/goldens/make_goldens.py [--out DIR]
 
 needs Debian's python3-torch and rewrites every file of the table. Building and testing need neither.
 
