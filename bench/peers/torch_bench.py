@@ -17,7 +17,7 @@ skipped, 1 for a batch file that cannot be read, 2 for wrong usage.
                         causal -inf (no bias: [1, T, T]; t5: [1, H, T, T], made in every step), added to the scores.
                         sdpa: torch.nn.functional.scaled_dot_product_attention with the mask as attn_mask, or
                         is_causal without bias                                                           [reference,sdpa]
-    --task T,..         train: forward, backward, clipping to norm 1, AdamW. eval: forward and loss             [train,eval]
+    --task T,..         train: forward, backward, clipping to norm 1, AdamW. eval: forward and loss         [train,eval]
     --weights FILE      initial parameters: a model.safetensors of Longshot or a golden of tests/goldens  [random]
     --batch FILE        safetensors with ids and targets, I32 [B, T]; replaces --length and --tokens
     --seed N            of the random weights, and of the batch without --batch: token n of the stream is

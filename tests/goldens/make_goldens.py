@@ -31,8 +31,8 @@ nag.safetensors has neither logits nor gradients. N = 10 AdamW updates (betas 0.
 decay 0.1 on tensors of two and more dimensions except position.*, clip 1.0), or 3 NAG updates (momentum 0.99, no
 weight decay, clip 0.1). Clipping multiplies the gradients by min(1, clip / (norm + 1e-6)).
 
-The metadata entry `config` is the model as JSON; `float32_deviation` is JSON too: how far the same program in single precision
-lands from the stored values (largest |difference| of any element, per group), as a measure for tolerances. Adding a
+The metadata entry `config` is the model as JSON; `float32_deviation` is JSON too: how far the same program in single
+precision lands from the stored values (largest |difference| of any element, per group), as a measure for tolerances. Adding a
 constant to all keys of a head changes no softmax, so the key rows [C, 2C) of `attention.qkv.bias` have no gradient but
 rounding, except under rotary. Adam magnifies that rounding: those rows of final.* carry no information and are left
 out of float32_deviation.
@@ -168,8 +168,8 @@ def rotate(x):
     """x [B, H, T, D]: the pair (2c, 2c + 1) turned by p * 10000^(-2c / D), as multiplication of complex numbers."""
     T, D = x.shape[-2:]
     angle = torch.arange(T, dtype=torch.float64)[:, None] * 10000.0 ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
-    turn = torch.polar(torch.ones_like(angle), angle).to(torch.complex128 if x.dtype == torch.float64 else torch.complex64)
     pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], D // 2, 2))
+    turn = torch.polar(torch.ones_like(angle), angle).to(pairs.dtype)
     return torch.view_as_real(pairs * turn).reshape(x.shape)
 
 
