@@ -79,6 +79,20 @@ OutputFile::OutputFile(const fs::path& path) : path_(path) {
   buffer_.reserve(kBufferBytes);
 }
 
+OutputFile::OutputFile(const fs::path& path, uint64_t keep) : path_(path), position_(keep) {
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  require(fd_ >= 0, "{}: cannot open to go on writing: {}", path.string(), reason());
+  const auto end = static_cast<off_t>(keep);
+  struct stat status {};
+  const bool whole = ::fstat(fd_, &status) == 0 && status.st_size >= end;
+  if (!whole || ::ftruncate(fd_, end) != 0 || ::lseek(fd_, end, SEEK_SET) != end) {
+    const std::string why = whole ? reason() : fmt::format("it has {} bytes", status.st_size);
+    ::close(fd_);
+    fail("{}: cannot go on behind byte {}: {}", path.string(), keep, why);
+  }
+  buffer_.reserve(kBufferBytes);
+}
+
 OutputFile::~OutputFile() {
   if (fd_ >= 0) ::close(fd_);
 }
@@ -106,9 +120,13 @@ void OutputFile::overwrite(uint64_t offset, const void* data, size_t size) {
           reason());
 }
 
-void OutputFile::close() {
+void OutputFile::sync() {
   flush();
   require(::fsync(fd_) == 0, "{}: cannot sync to disk: {}", path_.string(), reason());
+}
+
+void OutputFile::close() {
+  sync();
   const int fd = std::exchange(fd_, -1);
   require(::close(fd) == 0, "{}: cannot close: {}", path_.string(), reason());
 }

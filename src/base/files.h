@@ -37,6 +37,8 @@ class MappedFile {
 class OutputFile {
  public:
   explicit OutputFile(const fs::path& path);
+  // Goes on behind the first `keep` bytes of a file that exists; what follows them is dropped.
+  OutputFile(const fs::path& path, uint64_t keep);
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
   ~OutputFile();
@@ -45,6 +47,7 @@ class OutputFile {
   void write(std::string_view text) { write(text.data(), text.size()); }
   void overwrite(uint64_t offset, const void* data, size_t size);  // for a header known only at the end
   uint64_t position() const { return position_; }
+  void sync();  // everything written so far is on the disk
   void close();
 
  private:

@@ -9,6 +9,7 @@ namespace longshot {
 namespace {
 
 constexpr CommandEntry kCommands[] = {
+    {"prepare", "text to tokens", make_prepare_command},
     {"positions", "the position methods, one line each", make_positions_command},
 };
 

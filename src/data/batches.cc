@@ -12,8 +12,8 @@ int64_t Batch::target_count() const {
 }
 
 Batches::Batches(const TokenFile& tokens, Config config) : tokens_(tokens), config_(config) {
-  require_usage(config.length > 0 && config.sequences > 0, "length ({}) and sequences per batch ({}) must be positive",
-                config.length, config.sequences);
+  require_usage(config.length > 0 && config.sequences > 0,
+                "length ({}) and sequences per batch ({}) must be positive", config.length, config.sequences);
   require(tokens.size() > 0, "{}: there are no tokens to train on", tokens.path().string());
   blocks_ = (tokens.size() + config.length - 1) / config.length;
 }
@@ -47,7 +47,8 @@ void Batches::fill_block(int64_t block, int64_t row, Batch& batch) const {
     const auto token = static_cast<uint64_t>(std::max<int64_t>(first + t - 1, 0));
     const auto next = std::upper_bound(documents.begin(), documents.end(), token);
     const int64_t start = next == documents.begin() ? 0 : static_cast<int64_t>(*(next - 1));
-    batch.doc_start[at + static_cast<size_t>(t)] = static_cast<int32_t>(std::max<int64_t>(start - (first - 1), 0));
+    batch.doc_start[at + static_cast<size_t>(t)] =
+        static_cast<int32_t>(std::max<int64_t>(start - (first - 1), 0));
   }
 }
 

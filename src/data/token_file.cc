@@ -1,5 +1,6 @@
 #include "data/token_file.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 
@@ -22,18 +23,23 @@ static_assert(sizeof(Header) == 64);
 uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 
 fs::path aside_of(fs::path path) { return path += ".tmp"; }
+fs::path documents_of(fs::path path) { return path += ".documents.tmp"; }
+
+int width_of(int vocab_size) { return vocab_size <= 65536 ? 2 : 4; }
 
 }  // namespace
 
 TokenFile::TokenFile(const fs::path& path) : file_(path) {
   const std::string name = path.string();
   Header h;
-  require(file_.size() >= sizeof h, "{}: {} bytes are too few for a token file (header: {}). Was it written whole?",
-          name, file_.size(), sizeof h);
+  require(file_.size() >= sizeof h,
+          "{}: {} bytes are too few for a token file (header: {}). Was it written whole?", name, file_.size(),
+          sizeof h);
   std::memcpy(&h, file_.bytes().data(), sizeof h);
-  require(std::memcmp(h.magic, kMagic, sizeof kMagic) == 0, "{}: not a token file. Make one with `longshot prepare`.",
-          name);
-  require(h.version == kVersion, "{}: version {}, but this program reads version {}", name, h.version, kVersion);
+  require(std::memcmp(h.magic, kMagic, sizeof kMagic) == 0,
+          "{}: not a token file. Make one with `longshot prepare`.", name);
+  require(h.version == kVersion, "{}: version {}, but this program reads version {}", name, h.version,
+          kVersion);
   require(h.width == 2 || h.width == 4, "{}: id width {} is neither 2 nor 4", name, h.width);
   require(h.vocab_size > 0 && h.vocab_size <= INT32_MAX, "{}: vocabulary size {} is not possible", name,
           h.vocab_size);
@@ -41,11 +47,12 @@ TokenFile::TokenFile(const fs::path& path) : file_(path) {
           h.vocab_size);
   const uint64_t limit = file_.size() / 2;  // no count can exceed it; keeps the sums below from overflowing
   require(h.tokens <= limit && h.documents <= limit,
-          "{}: header claims {} ids and {} documents, the file has {} bytes. Was the copy interrupted?", name, h.tokens,
-          h.documents, file_.size());
+          "{}: header claims {} ids and {} documents, the file has {} bytes. Was the copy interrupted?", name,
+          h.tokens, h.documents, file_.size());
   const uint64_t expected = sizeof h + padded(h.tokens * h.width) + h.documents * 8;
-  require(expected == file_.size(), "{}: header asks for {} bytes, the file has {}. Was the copy interrupted?", name,
-          expected, file_.size());
+  require(expected == file_.size(),
+          "{}: header asks for {} bytes, the file has {}. Was the copy interrupted?", name, expected,
+          file_.size());
 
   counts_ = {.tokens = h.tokens, .documents = h.documents, .bytes = h.bytes, .words = h.words};
   tokenizer_hash_ = h.tokenizer_hash;
@@ -72,37 +79,66 @@ void TokenFile::read(int64_t first, std::span<int32_t> out) const {
       largest = std::max(largest, value);
       out[i] = static_cast<int32_t>(value);
     }
-    require(largest < static_cast<uint32_t>(vocab_size_), "{}: id {} near index {} is not below the vocabulary size {}",
-            path().string(), largest, first, vocab_size_);
+    require(largest < static_cast<uint32_t>(vocab_size_),
+            "{}: id {} near index {} is not below the vocabulary size {}", path().string(), largest, first,
+            vocab_size_);
   };
   width_ == 2 ? copy(uint16_t{}) : copy(uint32_t{});
 }
 
 TokenWriter::TokenWriter(const fs::path& path, Meta meta)
-    : path_(path), aside_(aside_of(path)), meta_(meta), width_(meta.vocab_size <= 65536 ? 2 : 4), out_(aside_) {
+    : path_(path),
+      meta_(meta),
+      width_(width_of(meta.vocab_size)),
+      out_(aside_of(path)),
+      documents_(documents_of(path)) {
   const Header blank{};
   out_.write(&blank, sizeof blank);
 }
 
+TokenWriter::TokenWriter(const fs::path& path, Meta meta, const TokenCounts& checkpoint)
+    : path_(path),
+      meta_(meta),
+      width_(width_of(meta.vocab_size)),
+      counts_(checkpoint),
+      out_(aside_of(path), sizeof(Header) + checkpoint.tokens * static_cast<uint64_t>(width_)),
+      documents_(documents_of(path), checkpoint.documents * 8) {}
+
+void TokenWriter::begin_document() {
+  documents_.write(&counts_.tokens, sizeof counts_.tokens);
+  ++counts_.documents;
+}
+
 void TokenWriter::append(std::span<const int32_t> ids) {
-  if (documents_.empty()) begin_document();
-  std::vector<uint16_t> narrow;
-  if (width_ == 2) narrow.reserve(ids.size());
-  for (const int32_t id : ids) {
-    require(id >= 0 && id < meta_.vocab_size, "{}: id {} is outside the vocabulary of {}", path_.string(), id,
-            meta_.vocab_size);
-    if (width_ == 2) narrow.push_back(static_cast<uint16_t>(id));
+  if (ids.empty()) return;
+  if (counts_.documents == 0) begin_document();
+  const auto [smallest, largest] = std::ranges::minmax(ids);
+  require(smallest >= 0 && largest < meta_.vocab_size, "{}: id {} is outside the vocabulary of {}",
+          path_.string(), smallest < 0 ? smallest : largest, meta_.vocab_size);
+  if (width_ == 2) {
+    const std::vector<uint16_t> narrow(ids.begin(), ids.end());
+    out_.write(narrow.data(), narrow.size() * 2);
+  } else {
+    out_.write(ids.data(), ids.size() * 4);
   }
-  width_ == 2 ? out_.write(narrow.data(), narrow.size() * 2) : out_.write(ids.data(), ids.size() * 4);
   counts_.tokens += ids.size();
 }
 
+const TokenCounts& TokenWriter::checkpoint() {
+  out_.sync();
+  documents_.sync();
+  return counts_;
+}
+
 TokenCounts TokenWriter::finish() {
-  counts_.documents = documents_.size();
   const uint64_t id_bytes = counts_.tokens * static_cast<uint64_t>(width_);
   const uint64_t zeros = 0;
   out_.write(&zeros, padded(id_bytes) - id_bytes);
-  out_.write(documents_.data(), documents_.size() * 8);
+  documents_.close();
+  {
+    const MappedFile documents(documents_of(path_));
+    out_.write(documents.bytes().data(), documents.size());
+  }
   Header h{};
   std::memcpy(h.magic, kMagic, sizeof kMagic);
   h.version = kVersion;
@@ -116,7 +152,8 @@ TokenCounts TokenWriter::finish() {
   h.start_id = static_cast<uint32_t>(meta_.start_id);
   out_.overwrite(0, &h, sizeof h);
   out_.close();
-  publish(aside_, path_);
+  publish(aside_of(path_), path_);
+  fs::remove(documents_of(path_));
   return counts_;
 }
 

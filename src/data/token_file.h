@@ -54,7 +54,8 @@ class TokenFile {
   std::span<const uint64_t> documents_;
 };
 
-// Writes beside the final name and publishes on finish(); an unfinished file never has the final name.
+// Writes beside the final name and publishes on finish(); an unfinished file never has the final name. Memory
+// does not grow with what is written. Work that was broken off can be taken up at the last checkpoint().
 class TokenWriter {
  public:
   struct Meta {
@@ -63,19 +64,21 @@ class TokenWriter {
     int32_t start_id = 0;
   };
   TokenWriter(const fs::path& path, Meta meta);
+  TokenWriter(const fs::path& path, Meta meta, const TokenCounts& checkpoint);
 
-  void begin_document() { documents_.push_back(counts_.tokens); }
+  void begin_document();
   void append(std::span<const int32_t> ids);  // throws on an id outside the vocabulary
   void add_text(uint64_t bytes, uint64_t words) { counts_.bytes += bytes, counts_.words += words; }
+  const TokenCounts& counts() const { return counts_; }
+  const TokenCounts& checkpoint();  // all that was written is on the disk
   TokenCounts finish();
 
  private:
-  fs::path path_, aside_;
+  fs::path path_;
   Meta meta_;
   int width_;
-  OutputFile out_;
   TokenCounts counts_;
-  std::vector<uint64_t> documents_;
+  OutputFile out_, documents_;  // PATH.tmp, PATH.documents.tmp
 };
 
 }  // namespace longshot

@@ -1,0 +1,61 @@
+#include "data/token_set.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace longshot {
+namespace {
+
+std::vector<fs::path> files_ending(const fs::path& dir, std::string_view suffix) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
+    if (entry.path().extension() == suffix) files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+}  // namespace
+
+bool is_token_set(const fs::path& dir) {
+  return fs::is_directory(dir) && !files_ending(dir, ".tokens").empty();
+}
+
+TokenSet::TokenSet(const fs::path& dir) : path_(dir) {
+  require(fs::is_directory(dir), "{}: {}. `longshot prepare` makes a token set.", dir.string(),
+          fs::exists(dir) ? "not a directory" : "no such directory");
+  for (const fs::path& file : files_ending(dir, ".tokens"))
+    splits_.emplace(file.stem().string(), TokenFile(file));
+  require(!splits_.empty(), "{}: no *.tokens in it. `longshot prepare --out DIR` makes a token set.",
+          dir.string());
+  tokenizer_ = load_tokenizer(dir);
+  for (const auto& [name, file] : splits_) {
+    require(file.tokenizer_hash() == tokenizer_->hash(),
+            "{}: made with tokenizer {:016x}, but {} beside it is {:016x}. Were files of two sets mixed?",
+            file.path().string(), file.tokenizer_hash(), tokenizer_->file_name(), tokenizer_->hash());
+  }
+}
+
+std::vector<std::string> TokenSet::names() const {
+  std::vector<std::string> names;
+  for (const char* first : {"train", "valid", "test"}) {
+    if (has(first)) names.emplace_back(first);
+  }
+  for (const auto& [name, file] : splits_) {
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+const TokenFile& TokenSet::split(const std::string& name) const {
+  const auto found = splits_.find(name);
+  require(found != splits_.end(), "{}: there is no split '{}'; there are: {}", path_.string(), name,
+          fmt::join(names(), ", "));
+  return found->second;
+}
+
+}  // namespace longshot

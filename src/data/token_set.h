@@ -1,0 +1,34 @@
+// A token set: the splits of a corpus and the tokenizer that made them. Either `longshot prepare`'s directory
+// ({train,valid,test}.tokens, tokenizer.*, meta.json) or a fairseq data-bin directory (dict.txt, *.idx +
+// *.bin).
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/token_file.h"
+#include "data/tokenizer.h"
+
+namespace longshot {
+
+class TokenSet {
+ public:
+  explicit TokenSet(const fs::path& dir);
+
+  const fs::path& path() const { return path_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  std::vector<std::string> names() const;  // of the splits, "train" first
+  bool has(const std::string& name) const { return splits_.contains(name); }
+  const TokenFile& split(const std::string& name) const;  // absent: throws and names those there are
+
+ private:
+  fs::path path_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::map<std::string, TokenFile> splits_;
+};
+
+// Whether TokenSet can be made of it, judged by its file names.
+bool is_token_set(const fs::path& dir);
+
+}  // namespace longshot

@@ -1,0 +1,33 @@
+// Tokenizers built from the training text, chunk by chunk on several threads. The result does not depend on
+// their number.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "data/tokenizer.h"
+
+namespace longshot {
+
+class TokenizerTrainer {
+ public:
+  virtual ~TokenizerTrainer() = default;
+  // Where a text may be cut (as Tokenizer::cut).
+  virtual size_t cut(std::string_view text) const = 0;
+  // Takes a part of the training text in; each thread has its own number.
+  virtual void add(int thread, std::string_view text) = 0;
+  // Bytes of training text that are enough; more is not asked for.
+  virtual uint64_t enough() const { return UINT64_MAX; }
+  virtual std::unique_ptr<Tokenizer> finish() = 0;
+};
+
+struct TokenizerOptions {
+  std::string kind;    // "word"
+  int vocab_size = 0;  // 0: the kind's own default
+};
+
+// Whether `kind` names a tokenizer that has to be built from text.
+bool is_trained_kind(const std::string& kind);
+std::unique_ptr<TokenizerTrainer> make_trainer(const TokenizerOptions& options, int threads);
+
+}  // namespace longshot

@@ -1,0 +1,107 @@
+// UTF-8 and whitespace. Bytes that are not valid UTF-8 are letters of a word of their own kind: never lost,
+// never an error.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace longshot {
+
+constexpr uint32_t kInvalidCodePoint = 0xFFFFFFFF;
+
+struct CodePoint {
+  uint32_t value;   // kInvalidCodePoint for a byte that starts no valid sequence
+  uint32_t length;  // in bytes, at least 1
+};
+
+// The code point at `p`. REQUIRES: p < end. Overlong forms, surrogates and values above 10FFFF are invalid.
+inline CodePoint decode_utf8(const char* p, const char* end) {
+  const auto byte = [&](int i) { return static_cast<uint32_t>(static_cast<unsigned char>(p[i])); };
+  const auto tail = [&](int i) { return p + i < end && (byte(i) & 0xC0) == 0x80; };
+  const uint32_t first = byte(0);
+  if (first < 0x80) return {first, 1};
+  if (first >= 0xC2 && first < 0xE0 && tail(1)) return {(first & 0x1F) << 6 | (byte(1) & 0x3F), 2};
+  if (first >= 0xE0 && first < 0xF0 && tail(1) && tail(2)) {
+    const uint32_t value = (first & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
+    if (value >= 0x800 && (value < 0xD800 || value > 0xDFFF)) return {value, 3};
+  }
+  if (first >= 0xF0 && first < 0xF5 && tail(1) && tail(2) && tail(3)) {
+    const uint32_t value =
+        (first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
+    if (value >= 0x10000 && value <= 0x10FFFF) return {value, 4};
+  }
+  return {kInvalidCodePoint, 1};
+}
+
+inline void append_utf8(uint32_t value, std::string& out) {
+  const auto put = [&](uint32_t byte) { out.push_back(static_cast<char>(byte)); };
+  if (value < 0x80) {
+    put(value);
+  } else if (value < 0x800) {
+    put(0xC0 | value >> 6), put(0x80 | (value & 0x3F));
+  } else if (value < 0x10000) {
+    put(0xE0 | value >> 12), put(0x80 | (value >> 6 & 0x3F)), put(0x80 | (value & 0x3F));
+  } else {
+    put(0xF0 | value >> 18), put(0x80 | (value >> 12 & 0x3F)), put(0x80 | (value >> 6 & 0x3F)),
+        put(0x80 | (value & 0x3F));
+  }
+}
+
+// Whitespace as Python's str.split() knows it, by first byte.
+enum class Space : uint8_t { kNo, kYes, kPerhaps };  // kPerhaps: the lead byte of a longer one
+constexpr std::array<Space, 256> kSpaceOfByte = [] {
+  std::array<Space, 256> table{};
+  for (int c = 0x09; c <= 0x0D; ++c) table[static_cast<size_t>(c)] = Space::kYes;
+  for (int c = 0x1C; c <= 0x20; ++c) table[static_cast<size_t>(c)] = Space::kYes;
+  for (const int c : {0xC2, 0xE1, 0xE2, 0xE3}) table[static_cast<size_t>(c)] = Space::kPerhaps;
+  return table;
+}();
+
+inline Space space_of(char c) { return kSpaceOfByte[static_cast<unsigned char>(c)]; }
+
+constexpr bool is_wide_space(uint32_t c) {
+  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
+         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+// Bytes of the whitespace character at `p`; 0 if there is none. REQUIRES: p < end.
+inline uint32_t space_length(const char* p, const char* end) {
+  const Space space = space_of(*p);
+  if (space != Space::kPerhaps) return space == Space::kYes;
+  const CodePoint c = decode_utf8(p, end);
+  return is_wide_space(c.value) ? c.length : 0;
+}
+
+// The end of the run of non-whitespace that starts at `p`.
+inline const char* word_end(const char* p, const char* end) {
+  for (; p < end; ++p) {
+    const Space space = space_of(*p);
+    if (space == Space::kNo) continue;
+    if (space == Space::kYes || space_length(p, end) > 0) break;
+  }
+  return p;
+}
+
+// Runs of non-whitespace.
+inline uint64_t count_words(std::string_view text) {
+  const char *p = text.data(), *end = p + text.size();
+  uint64_t words = 0;
+  while (p < end) {
+    if (const uint32_t space = space_length(p, end)) {
+      p += space;
+    } else {
+      p = word_end(p, end);
+      ++words;
+    }
+  }
+  return words;
+}
+
+// Where the text behind its last space or newline begins; 0 where it has none.
+inline size_t cut_behind_space(std::string_view text) {
+  const size_t at = text.find_last_of(" \n");
+  return at == std::string_view::npos ? 0 : at + 1;
+}
+
+}  // namespace longshot

@@ -1,0 +1,221 @@
+#include "data/prepare.h"
+
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "base/records.h"
+#include "base/threads.h"
+#include "data/token_set.h"
+#include "helpers.h"
+
+namespace longshot {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class PrepareTest : public testing::Test {
+ protected:
+  ~PrepareTest() override { set_threads(0); }
+  // The whole set, file by file.
+  std::map<std::string, std::string> contents(const fs::path& set) const {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::directory_iterator(set))
+      files[entry.path().filename().string()] = read_text(entry.path());
+    return files;
+  }
+  PrepareConfig config(const std::string& tokenizer) const {
+    PrepareConfig config;
+    config.tokenizer = tokenizer;
+    config.out = (dir_ / "set").string();
+    config.overwrite = true;
+    return config;
+  }
+  std::string decoded(const std::string& split) const {
+    const TokenSet set(dir_ / "set");
+    const TokenFile& file = set.split(split);
+    std::vector<int32_t> ids(static_cast<size_t>(file.size()));
+    file.read(0, ids);
+    return set.tokenizer().decode(ids);
+  }
+  std::vector<uint64_t> documents(const std::string& split) const {
+    const TokenSet set(dir_ / "set");
+    const auto d = set.split(split).documents();
+    return {d.begin(), d.end()};
+  }
+  TemporaryDir dir_;
+  std::string phase_;
+};
+
+TEST_F(PrepareTest, SplitsGivenAsFiles) {
+  PrepareConfig c = config("word");
+  c.train = {dir_.file("a.txt", "the cat sat\non the mat\n"), dir_.file("b.txt", "the end")};
+  c.valid = {dir_.file("v.txt", "the dog\n")};
+  const PrepareResult result = prepare(c, {});
+  EXPECT_TRUE(result.finished);
+  EXPECT_EQ(decoded("train"), "the cat sat\non the mat\nthe end\n");
+  EXPECT_EQ(decoded("valid"), "the <unk>\n");
+  EXPECT_THAT(documents("train"), ElementsAre(0, 8));
+  EXPECT_EQ(result.splits[0].bytes, 30u);
+  EXPECT_EQ(result.splits[0].words, 8u);
+  const TokenSet set(dir_ / "set");
+  EXPECT_THAT(set.names(), ElementsAre("train", "valid"));
+  EXPECT_THAT(error_of([&] { set.split("test"); }), HasSubstr("there are: train, valid"));
+  EXPECT_EQ(read_json(dir_ / "set/meta.json")["tokenizer"]["name"], "word");
+}
+
+TEST_F(PrepareTest, WikiTextArticlesAreDocuments) {
+  PrepareConfig c = config("byte");
+  const std::string first =
+      " \n = One = \n \n text , x \n = 1 and y = \n more \n \n = = Part = = \n \n z \n \n";
+  const std::string second = " = Two = \n \n text \n";
+  c.train = {dir_.file("wiki.train.tokens", first + second)};
+  prepare(c, {});
+  EXPECT_EQ(decoded("train"), first + second);
+  EXPECT_THAT(documents("train"), ElementsAre(0, first.size()));
+}
+
+TEST_F(PrepareTest, SeparatorLinesEndDocumentsAndAreNotText) {
+  PrepareConfig c = config("byte");
+  c.document_separator = "%%";
+  c.train = {dir_.file("a.txt", "one\n%%\ntwo\n%%\r\n%%\nthree")};
+  prepare(c, {});
+  EXPECT_EQ(decoded("train"), "one\ntwo\nthree\n");
+  EXPECT_THAT(documents("train"), ElementsAre(0, 4, 8));
+}
+
+TEST_F(PrepareTest, OneFileIsCutAtLineStarts) {
+  PrepareConfig c = config("byte");
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += fmt::format("line number {}\n", i);
+  c.inputs = {dir_.file("novel.txt", text)};
+  c.split = {0.8, 0.1, 0.1};
+  prepare(c, {});
+  const std::string train = decoded("train"), valid = decoded("valid"), test = decoded("test");
+  EXPECT_EQ(train + valid + test, text);
+  for (const std::string& part : {train, valid, test})
+    EXPECT_TRUE(part.starts_with("line") && part.ends_with('\n'));
+  EXPECT_NEAR(static_cast<double>(train.size()), 0.8 * static_cast<double>(text.size()), 20);
+  EXPECT_NEAR(static_cast<double>(valid.size()), 0.1 * static_cast<double>(text.size()), 20);
+}
+
+TEST_F(PrepareTest, ManyDocumentsAreDrawnBySeed) {
+  PrepareConfig c = config("byte");
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += fmt::format("document {}\n%%\n", i);
+  c.inputs = {dir_.file("many.txt", text)};
+  c.document_separator = "%%";
+  c.split = {0.5, 0.25, 0.25};
+  const PrepareResult result = prepare(c, {});
+  EXPECT_NEAR(static_cast<double>(result.splits[0].documents), 1000, 100);
+  EXPECT_NEAR(static_cast<double>(result.splits[1].documents), 500, 80);
+  EXPECT_EQ(result.splits[0].documents + result.splits[1].documents + result.splits[2].documents, 2000u);
+  const auto once = contents(dir_ / "set");
+  prepare(c, {});
+  EXPECT_EQ(contents(dir_ / "set"), once);
+  c.seed = 2;
+  prepare(c, {});
+  EXPECT_NE(contents(dir_ / "set"), once);
+}
+
+// Several chunks, documents of all sizes.
+std::string long_text() {
+  std::string text;
+  for (uint64_t i = 0; text.size() < (5u << 20); ++i) {
+    text += fmt::format("\n\n = Title {} = \n\n", i);
+    text += odd_text(i, i % 7 == 0 ? 60000 : 500);
+  }
+  return text;
+}
+
+TEST_F(PrepareTest, SameBytesWhateverTheThreadsAndWhereverItWasStopped) {
+  for (const char* tokenizer : {"byte", "word"}) {
+    PrepareConfig c = config(tokenizer);
+    c.allow_binary = true;
+    c.inputs = {dir_.file("a.txt", long_text()), dir_.file("b.txt", long_text() + "end")};
+    c.format = "wikitext";
+    c.split = {0.8, 0.1, 0.1};
+    set_threads(1);
+    prepare(c, {});
+    const auto once = contents(dir_ / "set");
+    set_threads(3);
+    prepare(c, {});
+    EXPECT_TRUE(contents(dir_ / "set") == once) << tokenizer << ": another number of threads";
+
+    // Stopped at every batch.
+    set_threads(1);
+    fs::remove_all(dir_ / "set");
+    int runs = 0;
+    while (true) {
+      const bool finished = prepare(c, {.stop = [&] { return phase_ == "encoding"; },
+                                        .progress = [&](const PrepareProgress& p) { phase_ = p.phase; }})
+                                .finished;
+      ++runs;
+      if (finished) break;
+      EXPECT_FALSE(fs::exists(dir_ / "set"));
+      ASSERT_LT(runs, 100);
+    }
+    EXPECT_GE(runs, 2);
+    EXPECT_TRUE(contents(dir_ / "set") == once) << tokenizer << ": stopped " << runs << " times";
+  }
+}
+
+TEST_F(PrepareTest, BadInputLeavesNothingUnderTheFinalName) {
+  const auto run = [&](PrepareConfig c) {
+    const std::string message = error_of([&] { prepare(c, {}); });
+    EXPECT_FALSE(fs::exists(c.out));
+    return message;
+  };
+  PrepareConfig c = config("word");
+  EXPECT_THAT(run(c), HasSubstr("give either --train"));
+  c.train = {(dir_ / "absent.txt").string()};
+  EXPECT_THAT(run(c), HasSubstr("no such file"));
+  c.train = {dir_.file("empty.txt", "")};
+  EXPECT_THAT(run(c), HasSubstr("no words"));
+  c.tokenizer = "byte";
+  EXPECT_THAT(run(c), HasSubstr("train split has no text"));
+  c.train = {dir_.file("binary.txt", std::string(1000, '\1'))};
+  EXPECT_THAT(run(c), HasSubstr("does not look like text"));
+  c.train = {dir_.file("wide.txt", "\xFF\xFEh\0i\0")};
+  EXPECT_THAT(run(c), HasSubstr("UTF-16"));
+  c.train = {dir_.file("x.txt.gz", "plain text")};
+  EXPECT_THAT(run(c), HasSubstr("not gz data"));
+  c.train = {dir_.file("ok.txt", "text")};
+  c.tokenizer = "wrod";
+  EXPECT_THAT(run(c), HasSubstr("--tokenizer wrod"));
+  c.tokenizer = "byte";
+  c.train = {};
+  c.inputs = {dir_.file("ok.txt", "text")};
+  c.split = {0.5, 0.2, 0.2};
+  EXPECT_THAT(run(c), HasSubstr("--split"));
+  c.split = {0.5, 0.25, 0.25};
+  EXPECT_THAT(run(c), HasSubstr("too few documents"));
+}
+
+TEST_F(PrepareTest, ASetIsNotOverwrittenUnasked) {
+  PrepareConfig c = config("byte");
+  c.train = {dir_.file("a.txt", "text")};
+  prepare(c, {});
+  c.overwrite = false;
+  EXPECT_THAT(error_of([&] { prepare(c, {}); }), HasSubstr("--overwrite"));
+  EXPECT_EQ(decoded("train"), "text\n");
+}
+
+TEST_F(PrepareTest, AByteOrderMarkIsNotText) {
+  PrepareConfig c = config("byte");
+  c.train = {dir_.file("a.txt", "\xEF\xBB\xBFtext\r\nmore\n")};
+  prepare(c, {});
+  EXPECT_EQ(decoded("train"), "text\r\nmore\n");
+}
+
+TEST_F(PrepareTest, MixedSetsAreFound) {
+  PrepareConfig c = config("word");
+  c.train = {dir_.file("a.txt", "one two")};
+  prepare(c, {});
+  write_atomically(dir_ / "set/tokenizer.dict.txt", "other 1\n");
+  EXPECT_THAT(error_of([&] { TokenSet(dir_ / "set"); }), HasSubstr("mixed"));
+}
+
+}  // namespace
+}  // namespace longshot

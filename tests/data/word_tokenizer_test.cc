@@ -1,0 +1,148 @@
+// fairseq's words: the dictionary's order and the ids of the reference's own data-bin.
+#include <gmock/gmock.h>
+
+#include "data/tokenizers.h"
+#include "data/utf8.h"
+#include "helpers.h"
+
+namespace longshot {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+WordCounts counted(std::string_view text) {
+  WordCounts counts;
+  const char *p = text.data(), *end = p + text.size();
+  while (p < end) {
+    if (const uint32_t space = space_length(p, end)) {
+      p += space;
+      continue;
+    }
+    const char* word = p;
+    p = word_end(p, end);
+    counts.add({word, static_cast<size_t>(p - word)});
+  }
+  return counts;
+}
+
+TEST(WordTokenizer, DictionaryIsSortedByCountThenCodePointAndPaddedToEight) {
+  // Special words of the text keep their ids and are not listed.
+  EXPECT_EQ(make_dict(counted("b a c b é z <unk> <unk> </s> Z"), 0),
+            "b 2\nZ 1\na 1\nc 1\nz 1\né 1\nmadeupword0000 0\nmadeupword0001 0\nmadeupword0002 "
+            "0\nmadeupword0003 0\nmadeupword0004 0\n"
+            "madeupword0005 0\n");
+}
+
+TEST(WordTokenizer, VocabularySizeCountsTheSpecialEntries) {
+  EXPECT_EQ(make_dict(counted("b a c b a b"), 6), "b 3\na 2\nmadeupword0000 0\nmadeupword0001 0\n");
+  EXPECT_THAT(error_of([] { make_dict(counted("a"), 4); }), HasSubstr("--vocab-size 4"));
+}
+
+TEST(WordTokenizer, EveryLineEndsWithTheEndSymbol) {
+  const auto words = word_tokenizer("the 3\ncat 2\n", "dict");
+  EXPECT_THAT(words->encode("the  cat\n\n<unk> dog the"), ElementsAre(4, 5, 2, 2, 3, 3, 4));
+  EXPECT_THAT(words->encode("the\r\ncat\rthe\xC2\xA0"
+                            "cat\x1c"),
+              ElementsAre(4, 2, 5, 2, 4, 5));
+  std::vector<int32_t> ids;
+  words->end_document('t', ids);
+  words->end_document('\n', ids);
+  EXPECT_THAT(ids, ElementsAre(2));
+  EXPECT_EQ(words->vocab_size(), 6);
+  EXPECT_EQ(words->start_id(), 2);
+}
+
+TEST(WordTokenizer, DecodesToNormalisedText) {
+  const auto words = word_tokenizer("the 3\ncat 2\n", "dict");
+  EXPECT_EQ(words->decode(words->encode("  the \t cat\n\n dog\n")), "the cat\n\n<unk>\n");
+  EXPECT_THAT(error_of([&] { words->decode(std::vector<int32_t>{6}); }), HasSubstr("id 6 is outside"));
+  EXPECT_THAT(error_of([&] { words->decode(std::vector<int32_t>{-1}); }), HasSubstr("id -1 is outside"));
+}
+
+TEST(WordTokenizer, BadDictionariesAreNamedWithTheLine) {
+  const auto load = [](std::string text) {
+    return error_of([&] { word_tokenizer(std::move(text), "d.txt"); });
+  };
+  EXPECT_THAT(load("the 3\ncat\n"), HasSubstr("d.txt, line 2"));
+  EXPECT_THAT(load("the 3\ncat x\n"), HasSubstr("'x' is not a count"));
+  EXPECT_THAT(load("the 3\nthe 2\n"), HasSubstr("a second time"));
+  EXPECT_THAT(load(""), HasSubstr("no words"));
+}
+
+TEST(WordTokenizer, ReferenceDataBinTokenByToken) {
+  SKIP_WITHOUT(shared("reference/data-bin"));
+  const auto words = load_tokenizer(shared("reference/data-bin/dict.txt"));
+  EXPECT_EQ(words->vocab_size(), 26912);
+  EXPECT_EQ(make_dict(counted(read_text(shared("reference/text/wiki.train.tokens"))), 0), words->file());
+  for (const auto& [text, binary] : {std::pair{"train", "train"}, {"valid", "valid"}, {"short", "test1"}}) {
+    const std::vector<int32_t> ids =
+        words->encode(read_text(shared(fmt::format("reference/text/wiki.{}.tokens", text))));
+    const std::string want = read_text(shared(fmt::format("reference/data-bin/{}.bin", binary)));
+    const std::vector<uint16_t> narrow(ids.begin(), ids.end());
+    EXPECT_EQ(std::string(reinterpret_cast<const char*>(narrow.data()), narrow.size() * 2), want) << text;
+  }
+}
+
+TEST(WordTokenizer, WikiText103HasItsPublishedCounts) {
+  SKIP_WITHOUT(shared("corpora/wikitext-103"));
+  const auto words = word_tokenizer("the 1\n", "dict");
+  EXPECT_EQ(words->encode(read_text(shared("corpora/wikitext-103/wiki.valid.tokens"))).size(), 217646u);
+  EXPECT_EQ(words->encode(read_text(shared("corpora/wikitext-103/wiki.test.tokens"))).size(), 245569u);
+}
+
+TEST(ByteTokenizer, AnyBytesRoundTrip) {
+  const auto bytes = byte_tokenizer();
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const std::string text = odd_text(seed, 200);
+    EXPECT_EQ(bytes->decode(bytes->encode(text)), text);
+  }
+}
+
+// Cutting a text where the tokenizer allows it changes no id.
+TEST(Tokenizers, CutsChangeNothing) {
+  const auto words = word_tokenizer(make_dict(counted(odd_text(7, 3000)), 40), "dict");
+  const auto bytes = byte_tokenizer();
+  for (const Tokenizer* tokenizer : {words.get(), bytes.get()}) {
+    for (uint64_t seed = 0; seed < 200; ++seed) {
+      const std::string text = odd_text(seed, 40);
+      const std::vector<int32_t> whole = tokenizer->encode(text);
+      for (size_t limit = 0; limit <= text.size(); ++limit) {
+        const size_t cut = tokenizer->cut(std::string_view(text).substr(0, limit));
+        ASSERT_LE(cut, limit);
+        std::vector<int32_t> parts = tokenizer->encode(std::string_view(text).substr(0, cut));
+        const std::vector<int32_t> rest = tokenizer->encode(std::string_view(text).substr(cut));
+        parts.insert(parts.end(), rest.begin(), rest.end());
+        ASSERT_EQ(parts, whole) << tokenizer->name() << " seed " << seed << " cut " << cut;
+      }
+    }
+  }
+}
+
+TEST(Tokenizers, SaveAndLoadKeepTheHash) {
+  const TemporaryDir dir;
+  const auto words = word_tokenizer("the 3\ncat 2\n", "dict");
+  words->save(dir.path());
+  EXPECT_EQ(load_tokenizer(dir.path())->hash(), words->hash());
+  EXPECT_NE(byte_tokenizer()->hash(), words->hash());
+  const TemporaryDir other;
+  byte_tokenizer()->save(other.path());
+  EXPECT_EQ(load_tokenizer(other.path())->name(), "byte");
+}
+
+TEST(WordMap, FindsWhatWasInserted) {
+  WordMap map;
+  std::vector<std::string> words;
+  for (int i = 0; i < 20000; ++i)
+    words.push_back(fmt::format("{}w{}", std::string(static_cast<size_t>(i % 23), 'x'), i));
+  for (size_t i = 0; i < words.size(); ++i) ASSERT_EQ(map.insert(words[i]), i);
+  for (size_t i = 0; i < words.size(); ++i) {
+    ASSERT_EQ(map.find(words[i]), i);
+    ASSERT_EQ(map.word(i), words[i]);
+  }
+  EXPECT_EQ(map.find("absent"), WordMap::kNone);
+  EXPECT_EQ(map.insert(""), words.size());
+}
+
+}  // namespace
+}  // namespace longshot
