@@ -1,10 +1,13 @@
 // Files for tests: a directory of the test's own, raw bytes in and out, and the message of an Error.
 #pragma once
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -33,6 +36,23 @@ class ScratchDir {
 
  private:
   std::filesystem::path path_;
+};
+
+// A file without a disk, for tests that make thousands of them.
+class MemoryFile {
+ public:
+  explicit MemoryFile(std::string_view bytes) : fd_(::memfd_create("longshot-test", 0)) {
+    if (fd_ < 0 || ::write(fd_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
+      throw std::runtime_error("cannot make a file in memory");
+    }
+  }
+  MemoryFile(const MemoryFile&) = delete;
+  ~MemoryFile() { ::close(fd_); }
+
+  std::filesystem::path path() const { return "/proc/self/fd/" + std::to_string(fd_); }
+
+ private:
+  int fd_;
 };
 
 template <class T>
