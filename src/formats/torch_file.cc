@@ -11,7 +11,8 @@ namespace longshot {
 namespace {
 
 constexpr int64_t kStreamProtocol = 1001;
-constexpr std::string_view kStreamMagic("\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 10);
+// The first pickle of a stream: protocol 2, LONG1 of 10 bytes, the magic number.
+constexpr std::string_view kStreamStart("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 14);
 
 struct StorageType {
   std::string_view name;
@@ -145,6 +146,11 @@ bool TorchTensor::is_contiguous() const {
   return true;
 }
 
+bool looks_like_torch_file(const fs::path& path) {
+  const MappedFile file(path);
+  return looks_like_zip(file.bytes()) || file.text().starts_with(kStreamStart);
+}
+
 TorchFile::TorchFile(const fs::path& path) : file_(path) {
   if (looks_like_zip(file_.bytes())) {
     read_zip();
@@ -197,8 +203,7 @@ void TorchFile::read_stream() {
     rest = rest.subspan(pickle->size());
     return pickle;
   };
-  constexpr std::string_view kStart("\x80\x02\x8a\x0a", 4);
-  require(file_.text().starts_with(std::string(kStart) + std::string(kStreamMagic)),
+  require(file_.text().starts_with(kStreamStart),
           "{}: neither a zip nor a stream written by torch.save. Is it a PyTorch file?", name());
   next();
   const auto protocol = next();

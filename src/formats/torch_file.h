@@ -25,6 +25,9 @@ struct TorchTensor {
   bool is_contiguous() const;
 };
 
+// True if the file begins as torch.save's containers do. Reads nothing else.
+bool looks_like_torch_file(const fs::path& path);
+
 class TorchFile {
  public:
   enum class Container { kZip, kStream };
