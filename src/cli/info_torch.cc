@@ -1,0 +1,166 @@
+#include "cli/info_torch.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "formats/fairseq.h"
+#include "formats/torch_file.h"
+
+namespace longshot {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct TensorRow {
+  std::string name;
+  const TorchTensor* tensor;
+};
+
+// Shared values make the tree as walked larger than the file; nobody reads further than this.
+constexpr size_t kMaxRows = 100'000;
+
+class TensorWalk {
+ public:
+  explicit TensorWalk(const TorchFile& file) : file_(file) { visit("", file.root()); }
+  const std::vector<TensorRow>& rows() const { return rows_; }
+
+ private:
+  void visit(const std::string& name, PickleValue value) {
+    if (++visited_ > kMaxRows) return;
+    if (const TorchTensor* tensor = file_.tensor(value)) {
+      rows_.push_back({name, tensor});
+    } else if (const PickleItems* items = pickle_fields(value)) {
+      for (const auto& [key, part] : *items) visit(joined(name, key), part);
+    } else if (const auto* sequence = value->get<PickleSequence>()) {
+      for (size_t i = 0; i < sequence->elements.size(); ++i) {
+        visit(fmt::format("{}[{}]", name, i), sequence->elements[i]);
+      }
+    }
+  }
+
+  static std::string joined(const std::string& name, PickleValue key) {
+    const std::string prefix = name.empty() ? "" : name + " / ";
+    if (const auto text = pickle_text(key)) return prefix + std::string(*text);
+    if (const auto number = pickle_int(key)) return prefix + std::to_string(*number);
+    return prefix + "?";
+  }
+
+  const TorchFile& file_;
+  std::vector<TensorRow> rows_;
+  size_t visited_ = 0;
+};
+
+std::string printable(std::string_view text) {
+  std::string out;
+  for (const char c : text) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return out;
+}
+
+std::string summary(const TorchFile& file, PickleValue value) {
+  if (file.tensor(value)) return "tensor";
+  if (value->get<PickleNone>()) return "none";
+  if (const auto* truth = value->get<bool>()) return *truth ? "true" : "false";
+  if (const auto number = pickle_number(value)) return fmt::format("{}", *number);
+  if (const auto text = pickle_text(value)) return fmt::format("\"{}\"", printable(text->substr(0, 60)));
+  if (const auto* sequence = value->get<PickleSequence>())
+    return fmt::format("{} values", sequence->elements.size());
+  if (const auto* record = value->get<PickleRecord>()) {
+    return printable(fmt::format("{}.{} (not executed)", record->callable.module, record->callable.name));
+  }
+  if (const PickleItems* items = pickle_fields(value)) return fmt::format("{} entries", items->size());
+  return "other";
+}
+
+ordered_json model_json(const FairseqCheckpoint& checkpoint) {
+  const FairseqConfig& c = checkpoint.config();
+  return {{"architecture", c.architecture},
+          {"layers", c.layers},
+          {"dim", c.dim},
+          {"heads", c.heads},
+          {"ffn", c.ffn},
+          {"vocab", c.vocab},
+          {"train_length", c.length},
+          {"updates", c.updates},
+          {"activation", c.activation},
+          {"final_norm", c.final_norm},
+          {"tied", c.tied || c.is_adaptive()},
+          {"cutoffs", c.cutoffs},
+          {"adaptive_factor", c.is_adaptive() ? ordered_json(c.adaptive_factor) : ordered_json()},
+          {"dropout", c.dropout},
+          {"attention_dropout", c.attention_dropout},
+          {"activation_dropout", c.activation_dropout},
+          {"adaptive_dropout", c.adaptive_dropout},
+          {"parameters", checkpoint.parameter_count()}};
+}
+
+const char* container_name(const TorchFile& file) {
+  return file.container() == TorchFile::Container::kZip ? "zip" : "stream";
+}
+
+void print_json(const TorchFile& file, const std::vector<TensorRow>& rows, const ordered_json& model,
+                const std::string& why_no_model) {
+  ordered_json tensors = ordered_json::array();
+  for (const TensorRow& row : rows) {
+    tensors.push_back(
+        {{"name", row.name}, {"dtype", dtype_name(row.tensor->dtype)}, {"shape", row.tensor->shape}});
+  }
+  ordered_json all{{"file", file.path().string()}, {"format", "pytorch"}, {"container", container_name(file)},
+                   {"bytes", file.file_bytes()},   {"fairseq", model},    {"tensors", tensors}};
+  if (!why_no_model.empty()) all["cannot_import"] = why_no_model;
+  fmt::print("{}\n", all.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+}
+
+void print_text(const TorchFile& file, const std::vector<TensorRow>& rows, const ordered_json& model,
+                const std::string& why_no_model) {
+  fmt::print("{}: PyTorch file ({} container), {} bytes, {} tensors\n", file.path().string(),
+             container_name(file), file.file_bytes(), rows.size());
+  if (const PickleItems* items = pickle_fields(file.root())) {
+    for (const auto& [key, value] : *items) {
+      if (file.tensor(value)) continue;
+      fmt::print("  {:<22} {}\n", printable(pickle_text(key).value_or("?")), summary(file, value));
+    }
+  }
+  if (!model.is_null()) {
+    fmt::print(
+        "\nfairseq language model (the file does not say which position method it was trained with)\n");
+    for (const auto& [key, value] : model.items()) {
+      fmt::print(
+          "  {:<22} {}\n", key,
+          printable(value.is_string() ? value.get<std::string>()
+                                      : value.dump(-1, ' ', false, ordered_json::error_handler_t::replace)));
+    }
+  } else if (!why_no_model.empty()) {
+    fmt::print("\ncannot be imported: {}\n", printable(why_no_model));
+  }
+  if (!rows.empty()) fmt::print("\n");
+  for (const TensorRow& row : rows) {
+    fmt::print("  {:<60} {:<5} {}\n", printable(row.name), dtype_name(row.tensor->dtype),
+               shape_text(row.tensor->shape));
+  }
+}
+
+}  // namespace
+
+bool print_torch_info(const fs::path& path, bool json) {
+  if (!looks_like_torch_file(path)) return false;
+  const TorchFile file(path);
+  ordered_json model;
+  std::string why_no_model;
+  if (FairseqCheckpoint::is_one(file)) {
+    try {
+      model = model_json(FairseqCheckpoint(file));
+    } catch (const Error& e) {
+      why_no_model = e.what();  // what is inside can be shown all the same
+    }
+  }
+  const TensorWalk walk(file);
+  json ? print_json(file, walk.rows(), model, why_no_model)
+       : print_text(file, walk.rows(), model, why_no_model);
+  return true;
+}
+
+}  // namespace longshot

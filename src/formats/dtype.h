@@ -1,0 +1,34 @@
+// Element types of stored tensors, and their way to float32.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace longshot {
+
+enum class DType { kF64, kF32, kF16, kBF16, kI64, kI32, kI16, kI8, kU64, kU32, kU16, kU8, kBool };
+
+using Shape = std::vector<int64_t>;
+
+size_t dtype_size(DType dtype);
+std::string_view dtype_name(DType dtype);  // as safetensors spells it: "F32", "BF16", "BOOL"
+std::optional<DType> dtype_of_name(std::string_view name);
+bool is_floating(DType dtype);
+
+// Number of elements; none for a negative extent or a product above 2^62. A scalar (no extents) has one.
+std::optional<int64_t> element_count(const Shape& shape);
+
+std::string shape_text(const Shape& shape);  // "[20000, 1024]"
+
+float half_to_float(uint16_t bits);
+float bfloat_to_float(uint16_t bits);
+
+// Converts out.size() elements that stand side by side from `bytes` on, at any alignment. `dtype` must be
+// floating; `bytes` must hold them.
+void convert_to_float(DType dtype, std::span<const std::byte> bytes, std::span<float> out);
+
+}  // namespace longshot

@@ -1,0 +1,217 @@
+#include "formats/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+
+namespace longshot {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors and this reader are little-endian");
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr uint64_t kHeaderLimit = 100'000'000;  // the format's own
+constexpr uint64_t kAlignment = 8;
+constexpr const char* kMetadataKey = "__metadata__";
+
+// The header's JSON: {name: {dtype, shape, data_offsets}}; nothing in it nests deeper and no key comes twice.
+json parse_header(const std::string& file, std::string_view text) {
+  constexpr int kDepthLimit = 4;
+  std::vector<std::set<std::string>> keys(kDepthLimit + 1);
+  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
+      require(depth < kDepthLimit, "{}: the header nests deeper than {} levels", file, kDepthLimit);
+      keys[depth + 1].clear();
+    } else if (event == json::parse_event_t::key) {
+      require(keys[depth].insert(value.get<std::string>()).second, "{}: the header has the name \"{}\" twice",
+              file, value.get<std::string>());
+    }
+    return true;
+  };
+  try {
+    return json::parse(text, watch);
+  } catch (const json::exception& e) {
+    fail("{}: the header is not valid JSON: {}", file, e.what());
+  }
+}
+
+uint64_t unsigned_at(const std::string& file, const std::string& tensor, const json& value,
+                     const char* what) {
+  require(value.is_number_unsigned(), "{}: tensor \"{}\": {} has the value {}, not a whole number from 0 on",
+          file, tensor, what, value.dump());
+  return value.get<uint64_t>();
+}
+
+const json& array_field(const std::string& file, const std::string& tensor, const json& object,
+                        const char* key) {
+  const auto field = object.find(key);
+  require(field != object.end() && field->is_array(), "{}: tensor \"{}\" has no list \"{}\"", file, tensor,
+          key);
+  return *field;
+}
+
+NamedTensor read_entry(const std::string& file, const std::string& name, const json& object,
+                       std::span<const std::byte> data) {
+  require(object.is_object(), "{}: the entry of tensor \"{}\" is not an object", file, name);
+  require(object.size() == 3,
+          "{}: the entry of tensor \"{}\" has {} fields, not dtype, shape and data_offsets", file, name,
+          object.size());
+  NamedTensor tensor{.name = name, .dtype = {}, .shape = {}, .bytes = {}};
+
+  const auto type = object.find("dtype");
+  require(type != object.end() && type->is_string(), "{}: tensor \"{}\" has no text \"dtype\"", file, name);
+  const auto dtype = dtype_of_name(type->get<std::string>());
+  require(dtype.has_value(),
+          "{}: tensor \"{}\" has the element type \"{}\", which this program does not read", file, name,
+          type->get<std::string>());
+  tensor.dtype = *dtype;
+
+  for (const json& extent : array_field(file, name, object, "shape")) {
+    const uint64_t value = unsigned_at(file, name, extent, "an extent");
+    require(value <= INT64_MAX, "{}: tensor \"{}\": the extent {} is not possible", file, name, value);
+    tensor.shape.push_back(static_cast<int64_t>(value));
+  }
+  const auto count = element_count(tensor.shape);
+  require(count && static_cast<uint64_t>(*count) <= data.size(),
+          "{}: tensor \"{}\" of shape {} cannot lie in {} bytes of data", file, name,
+          shape_text(tensor.shape), data.size());
+
+  const json& offsets = array_field(file, name, object, "data_offsets");
+  require(offsets.size() == 2, "{}: tensor \"{}\" has {} data_offsets, not 2", file, name, offsets.size());
+  const uint64_t begin = unsigned_at(file, name, offsets[0], "a data offset");
+  const uint64_t end = unsigned_at(file, name, offsets[1], "a data offset");
+  require(begin <= end && end <= data.size(),
+          "{}: tensor \"{}\" claims the bytes {}..{} of {}. Was the copy interrupted?", file, name, begin,
+          end, data.size());
+  const uint64_t expected = static_cast<uint64_t>(*count) * dtype_size(tensor.dtype);
+  require(end - begin == expected, "{}: tensor \"{}\" of type {} and shape {} needs {} bytes but has {}",
+          file, name, dtype_name(tensor.dtype), shape_text(tensor.shape), expected, end - begin);
+  tensor.bytes = data.subspan(begin, end - begin);
+  return tensor;
+}
+
+SafetensorsMetadata read_metadata(const std::string& file, const json& object) {
+  require(object.is_object(), "{}: {} is not an object", file, kMetadataKey);
+  SafetensorsMetadata metadata;
+  for (const auto& [key, value] : object.items()) {
+    require(value.is_string(), "{}: {} \"{}\" is not text", file, kMetadataKey, key);
+    metadata.emplace(key, value.get<std::string>());
+  }
+  return metadata;
+}
+
+std::string header_text(const std::string& file, std::span<const NamedTensor> tensors,
+                        const SafetensorsMetadata& metadata) {
+  ordered_json header = ordered_json::object();
+  std::set<std::string_view> seen{kMetadataKey};
+  if (!metadata.empty()) header[kMetadataKey] = metadata;
+  uint64_t offset = 0;
+  for (const NamedTensor& t : tensors) {
+    require(seen.insert(t.name).second, "{}: cannot write two tensors of the name \"{}\"", file, t.name);
+    const auto count = element_count(t.shape);
+    require(count && static_cast<uint64_t>(*count) == t.bytes.size() / dtype_size(t.dtype) &&
+                t.bytes.size() % dtype_size(t.dtype) == 0,
+            "{}: tensor \"{}\" of type {} and shape {} cannot have {} bytes", file, t.name,
+            dtype_name(t.dtype), shape_text(t.shape), t.bytes.size());
+    header.emplace(t.name, ordered_json{{"dtype", dtype_name(t.dtype)},
+                                        {"shape", t.shape},
+                                        {"data_offsets", {offset, offset + t.bytes.size()}}});
+    offset += t.bytes.size();
+  }
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const json::exception& e) {
+    fail("{}: a tensor name or metadata value is not UTF-8: {}", file, e.what());
+  }
+  text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
+  require(text.size() <= kHeaderLimit, "{}: a header of {} bytes is above the format's limit of {}", file,
+          text.size(), kHeaderLimit);
+  return text;
+}
+
+}  // namespace
+
+void write_safetensors(const fs::path& path, std::span<const NamedTensor> tensors,
+                       const SafetensorsMetadata& metadata) {
+  const std::string header = header_text(path.string(), tensors, metadata);
+  const uint64_t length = header.size();
+  OutputFile out(path);
+  out.write(&length, sizeof length);
+  out.write(header);
+  for (const NamedTensor& t : tensors) out.write(t.bytes.data(), t.bytes.size());
+  out.close();
+}
+
+Safetensors::Safetensors(const fs::path& path) : file_(path) {
+  const std::string file = path.string();
+  uint64_t length = 0;
+  require(file_.size() >= sizeof length,
+          "{}: {} bytes are too few for a safetensors file. Was it written whole?", file, file_.size());
+  std::memcpy(&length, file_.bytes().data(), sizeof length);
+  require(length <= kHeaderLimit,
+          "{}: claims a header of {} bytes, above the format's limit of {}. Is it safetensors?", file, length,
+          kHeaderLimit);
+  require(length <= file_.size() - sizeof length,
+          "{}: claims a header of {} bytes, but only {} follow. Was the copy interrupted?", file, length,
+          file_.size() - sizeof length);
+  const json header = parse_header(file, file_.text().substr(sizeof length, length));
+  require(header.is_object(), "{}: the header is not a JSON object", file);
+  const std::span<const std::byte> data = file_.bytes().subspan(sizeof length + length);
+
+  for (const auto& [name, object] : header.items()) {
+    if (name == kMetadataKey) {
+      metadata_ = read_metadata(file, object);
+    } else {
+      tensors_.push_back(read_entry(file, name, object, data));
+    }
+  }
+  std::sort(tensors_.begin(), tensors_.end(), [](const NamedTensor& a, const NamedTensor& b) {
+    return std::pair(a.bytes.data(), a.bytes.size()) < std::pair(b.bytes.data(), b.bytes.size());
+  });
+  uint64_t end = 0;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const auto begin = static_cast<uint64_t>(tensors_[i].bytes.data() - data.data());
+    require(begin == end, "{}: tensor \"{}\" begins at byte {} but the one in front of it ends at {}", file,
+            tensors_[i].name, begin, end);
+    end = begin + tensors_[i].bytes.size();
+    index_.emplace(tensors_[i].name, i);
+  }
+  require(end == data.size(), "{}: the tensors end at byte {} but the file has {} bytes of data", file, end,
+          data.size());
+}
+
+std::vector<std::string> Safetensors::names() const {
+  std::vector<std::string> names;
+  for (const NamedTensor& t : tensors_) names.push_back(t.name);
+  return names;
+}
+
+const NamedTensor* Safetensors::find(std::string_view name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+const NamedTensor& Safetensors::at(std::string_view name) const {
+  const NamedTensor* tensor = find(name);
+  require(tensor, "{}: has no tensor \"{}\" among its {}", path().string(), name, tensors_.size());
+  return *tensor;
+}
+
+void Safetensors::read(std::string_view name, std::span<float> out) const {
+  const NamedTensor& tensor = at(name);
+  require(is_floating(tensor.dtype), "{}: tensor \"{}\" has elements of type {}, not floating-point",
+          path().string(), name, dtype_name(tensor.dtype));
+  const size_t count = tensor.bytes.size() / dtype_size(tensor.dtype);
+  require(count == out.size(), "{}: tensor \"{}\" of shape {} has {} elements, but {} are wanted",
+          path().string(), name, shape_text(tensor.shape), count, out.size());
+  convert_to_float(tensor.dtype, tensor.bytes, out);
+}
+
+}  // namespace longshot
