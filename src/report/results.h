@@ -1,0 +1,104 @@
+// results.json: everything `longshot compare` measured. docs/results-schema.json states the format; this is
+// its C++ side. Reading checks every field and names file, field and value; what is not known is null.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/records.h"
+
+namespace longshot {
+
+using OptionalNumber = std::optional<double>;
+using OptionalCount = std::optional<int64_t>;
+
+// One perplexity with its protocol. `loss` is in nats per token; null where the model gave no finite number.
+struct Eval {
+  int64_t length = 0;  // window
+  std::string mode = "nonoverlapping";
+  int64_t stride = 0;  // tokens the window advances; = length when nonoverlapping
+  std::string split = "valid";
+  std::string score = "same";  // "same": the same tokens at every length; "all": every token of the split
+  int64_t tokens = 0;          // scored
+  OptionalNumber loss, standard_error, perplexity, word_perplexity, bits_per_byte, tokens_per_second;
+  OptionalCount peak_memory_bytes;
+};
+
+// State of training after `step` steps: mean training loss since the point before, validation loss where
+// taken.
+struct CurvePoint {
+  int64_t step = 0;
+  OptionalCount tokens;
+  OptionalNumber seconds, loss, valid_loss;
+};
+
+// Mean loss of tokens that have t tokens of context before them, from <= t < to.
+struct PositionLoss {
+  int64_t from = 0, to = 0, tokens = 0;
+  OptionalNumber loss;
+};
+
+// nonoverlapping loss at `length` minus that at the training length = total = curse_relief + beyond.
+struct Decomposition {
+  int64_t length = 0;
+  double total = 0, curse_relief = 0, beyond = 0;
+};
+
+// What the position method adds to the scores of each head in layer `layer`, by distance d:
+// -slopes[h] d, or table[h][min(d, last)].
+struct Biases {
+  int64_t heads = 0, layer = 0;
+  std::vector<double> slopes;              // [heads] or empty
+  std::vector<std::vector<double>> table;  // [heads][distances] or empty
+
+  double at(size_t head, size_t distance) const;
+};
+
+struct Run {
+  std::string name, position;
+  int64_t train_length = 0;
+  OptionalCount seed, parameters, steps, tokens;
+  OptionalNumber train_seconds, train_tokens_per_second;
+  OptionalCount train_peak_memory_bytes;
+  std::vector<CurvePoint> curve;
+  std::optional<Biases> biases;
+  std::vector<Eval> evals;
+  std::vector<PositionLoss> per_position;
+  std::vector<Decomposition> decomposition;
+};
+
+struct Machine {
+  std::string cpu;
+  OptionalCount threads, memory_bytes;
+};
+
+struct Dataset {
+  std::string name, tokenizer;
+  OptionalCount vocabulary, train_tokens;
+};
+
+struct Results {
+  std::string version;  // of the program
+  Machine machine;
+  std::string date;     // ISO 8601, UTC
+  std::string command;  // as typed
+  std::string config;   // the effective options as TOML
+  Dataset data;
+  std::vector<Run> runs;
+
+  Json to_json() const;
+  // `origin` (a file's name) begins every message.
+  static Results from_json(const Json& json, const std::string& origin);
+};
+
+Json run_to_json(const Run& run);
+Run run_from_json(const Json& json, const std::string& origin);
+
+Results read_results(const fs::path& path);
+void write_results(const fs::path& path, const Results& results);
+
+// This machine: processor's name, threads in use, memory.
+Machine this_machine();
+
+}  // namespace longshot
