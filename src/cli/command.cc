@@ -65,28 +65,31 @@ int run_command(const CommandEntry& entry, const std::vector<std::string>& argv)
   command->options(options);
   const Command::Arguments arguments = command->arguments();
 
-  CLI::App app;
-  app.set_help_flag();
-  app.allow_extras();
   bool help = false, print_config = false;
   std::string config;
-  app.add_flag("--help,-h", help);
-  app.add_flag("--print-config", print_config);
-  // The file comes before the flags, so that flags win: found first, by a parse that binds nothing else.
-  {
-    CLI::App first;
-    first.set_help_flag();
-    first.allow_extras();
-    first.add_option("--config", config);
-    first.parse(std::vector<std::string>(argv.rbegin(), argv.rend()));
-  }
+  const std::vector<std::string> reversed(argv.rbegin(), argv.rend());  // CLI11 takes arguments from the back
+  const auto parse = [&](CLI::App& app) {
+    app.set_help_flag();
+    app.allow_extras();
+    app.add_flag("--help,-h", help);
+    app.add_flag("--print-config", print_config);
+    app.add_option("--config", config);
+    bind(app, options);
+    try {
+      app.parse(std::vector<std::string>(reversed));
+    } catch (const CLI::ParseError& e) {
+      fail_usage("longshot {}: {}", entry.name, e.what());
+    }
+  };
+  CLI::App app;
+  parse(app);
+  // Files stand below flags: load them, then let the flags speak again.
+  const fs::path implied = command->implied_config();
+  if (!implied.empty()) options.load_toml(implied);
   if (!config.empty()) options.load_toml(config);
-  app.add_option("--config", config);
-  bind(app, options);
-  try {
-    app.parse(std::vector<std::string>(argv.rbegin(), argv.rend()));
-  } catch (const CLI::ParseError& e) {
-    fail_usage("{}", e.what());
+  if (!implied.empty() || !config.empty()) {
+    CLI::App again;
+    parse(again);
   }
   if (help) {
     print_help(entry, arguments, options);

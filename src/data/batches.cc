@@ -40,15 +40,17 @@ void Batches::fill_block(int64_t block, int64_t row, Batch& batch) const {
   const auto at = static_cast<size_t>(row * config_.length), length = static_cast<size_t>(config_.length);
   fill_row(tokens_, first, count, std::span(batch.inputs).subspan(at, length),
            std::span(batch.targets).subspan(at, length));
-  if (!config_.document_mask) return;
-  const auto documents = tokens_.documents();
-  // Input t of the row is stream token first + t - 1; its document is the last one starting at or before it.
-  for (int64_t t = 0; t < config_.length; ++t) {
-    const auto token = static_cast<uint64_t>(std::max<int64_t>(first + t - 1, 0));
+  if (config_.document_mask) fill_document_starts(tokens_, first, std::span(batch.doc_start).subspan(at, length));
+}
+
+// Input t of the row is stream token first + t - 1; its document is the last one starting at or before it.
+void fill_document_starts(const TokenFile& tokens, int64_t first, std::span<int32_t> starts) {
+  const auto documents = tokens.documents();
+  for (size_t t = 0; t < starts.size(); ++t) {
+    const auto token = static_cast<uint64_t>(std::max<int64_t>(first + static_cast<int64_t>(t) - 1, 0));
     const auto next = std::upper_bound(documents.begin(), documents.end(), token);
     const int64_t start = next == documents.begin() ? 0 : static_cast<int64_t>(*(next - 1));
-    batch.doc_start[at + static_cast<size_t>(t)] =
-        static_cast<int32_t>(std::max<int64_t>(start - (first - 1), 0));
+    starts[t] = static_cast<int32_t>(std::max<int64_t>(start - (first - 1), 0));
   }
 }
 

@@ -45,4 +45,7 @@ class Batches {
 void fill_row(const TokenFile& tokens, int64_t first, int64_t count, std::span<int32_t> inputs,
               std::span<int32_t> targets);
 
+// For each input of such a row, where its document begins, as an index into the row.
+void fill_document_starts(const TokenFile& tokens, int64_t first, std::span<int32_t> starts);
+
 }  // namespace longshot

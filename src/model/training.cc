@@ -10,14 +10,22 @@ constexpr uint64_t kEmbeddingPlace = 0xe;
 
 }  // namespace
 
-TrainingPass::TrainingPass(Transformer& model, Config config) : model_(model), config_(config) {
+TrainingPass::TrainingPass(Transformer& model, Config config) : TrainingPass(model, config, Unallocated{}) {
+  memory_ = Workspace([this](Layout& at) { layout(at); });
+}
+
+size_t TrainingPass::predict_bytes(Transformer& model, Config config) {
+  TrainingPass pass(model, config, Unallocated{});
+  return Workspace::measure([&](Layout& at) { pass.layout(at); });
+}
+
+TrainingPass::TrainingPass(Transformer& model, Config config, Unallocated) : model_(model), config_(config) {
   const ModelConfig& c = model.config();
   shape_ = {.sequences = config.sequences, .queries = config.length, .heads = c.heads, .head_dim = c.head_dim()};
   const auto layers = static_cast<size_t>(c.layers);
   streams_.resize(layers + 1);
   saved_.resize(config.recompute ? 1 : layers);
   model_.prepare_positions(config.length);
-  memory_ = Workspace([this](Layout& at) { layout(at); });
 }
 
 void TrainingPass::layout(Layout& at) {

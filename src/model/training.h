@@ -19,6 +19,8 @@ class TrainingPass {
     bool recompute = false;  // keep only each block's input and run the block again in the backward pass
   };
   TrainingPass(Transformer& model, Config config);
+  // What bytes() would be, without allocating.
+  static size_t predict_bytes(Transformer& model, Config config);
 
   // Adds the gradients of scale * (sum of losses) to the model's. Returns the sum of losses.
   // `dropout_key` is of the step and micro-batch; dropout is applied as configured.
@@ -28,6 +30,8 @@ class TrainingPass {
   size_t bytes() const { return memory_.bytes(); }
 
  private:
+  struct Unallocated {};
+  TrainingPass(Transformer& model, Config config, Unallocated);
   void layout(Layout& at);
   LayerPass layer_pass(int64_t index, const TrainingBatch& batch, uint64_t dropout_key);
 

@@ -35,6 +35,8 @@ class Transformer {
   // dx += gradient through the final norm; without one dx = dy.
   void final_hidden_backward(ConstMat dy, ConstMat x, NormLayer::Stats stats, Mat dx) const;
 
+  // Overrides the configured bound on what attention may leave out; see ModelConfig.
+  void set_attention_epsilon(double epsilon) { config_.attention_epsilon = epsilon; }
   // Options of attention in layer `index`, without dropout and document mask.
   AttentionOptions attention_options(int64_t index) const;
   // Makes tables for sequences of `length`; refuses lengths the position method is not defined for.

@@ -1,0 +1,50 @@
+// What per-token losses mean: perplexities, their uncertainty, loss by position, where a gain comes from.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/records.h"
+#include "evaluate/protocol.h"
+
+namespace longshot {
+
+struct EvalSummary {
+  int64_t tokens = 0;
+  double loss = 0;                       // nats per token
+  std::optional<double> standard_error;  // of the loss, by bootstrap over documents; none with fewer than 2
+  std::optional<double> word_loss, byte_loss;  // nats per word and per byte; none where the counts are unknown
+};
+EvalSummary summarize(const TokenFile& stream, const std::vector<float>& losses);
+
+// One object of `eval --json`'s "results".
+struct EvalRecord {
+  Protocol protocol;
+  std::string mode, split, score;
+  EvalSummary summary;
+  double seconds = 0;
+  size_t peak_memory_bytes = 0;
+  Json to_json() const;
+};
+
+// Mean loss of targets at window positions [from, to).
+struct PositionBin {
+  int64_t from = 0, to = 0, tokens = 0;
+  double loss = 0;
+};
+// Log-spaced bins, four an octave, from non-overlapping windows of length `window`.
+std::vector<PositionBin> loss_by_position(const std::vector<float>& losses, int64_t window);
+
+// Where the difference between non-overlapping windows of N and of L tokens comes from, with l(t) the mean loss at
+// position t of the same windows of N tokens and l_L its mean over the last tenth of positions below L:
+//
+//   nonoverlap(N) - nonoverlap(L) = total
+//   curse relief   sum_{t<L} l(t) / N - sum_{t<L} l(t) / L + (N - L) / N * l_L      fewer starved early tokens
+//   beyond         sum_{L<=t<N} (l(t) - l_L) / N                                    use (< 0) or harm (> 0) of context > L
+struct Decomposition {
+  int64_t length = 0;
+  double total = 0, curse_relief = 0, beyond = 0;
+};
+Decomposition decompose_gain(const std::vector<float>& losses, int64_t window, int64_t train_length);
+
+}  // namespace longshot

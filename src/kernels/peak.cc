@@ -1,0 +1,104 @@
+#include "kernels/peak.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/peak.cc"
+#include <hwy/foreach_target.h>
+// clang-format off
+#include <hwy/highway.h>
+#include "kernels/simd-inl.h"
+// clang-format on
+
+#include <chrono>
+#include <vector>
+
+#include "base/threads.h"
+#include "base/workspace.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace longshot {
+namespace HWY_NAMESPACE {
+
+// Twelve independent chains hide the latency of FMA. Returns the flops done; `sink` keeps the compiler honest.
+double FmaLoop(int64_t rounds, float* sink) {
+  const D32 d;
+  const Vec a = hn::Set(d, 0.999f), b = hn::Set(d, 0.001f);
+  Vec x0 = b, x1 = b, x2 = b, x3 = b, x4 = b, x5 = b, x6 = b, x7 = b, x8 = b, x9 = b, x10 = b, x11 = b;
+  for (int64_t i = 0; i < rounds; ++i) {
+    x0 = hn::MulAdd(x0, a, b), x1 = hn::MulAdd(x1, a, b), x2 = hn::MulAdd(x2, a, b), x3 = hn::MulAdd(x3, a, b);
+    x4 = hn::MulAdd(x4, a, b), x5 = hn::MulAdd(x5, a, b), x6 = hn::MulAdd(x6, a, b), x7 = hn::MulAdd(x7, a, b);
+    x8 = hn::MulAdd(x8, a, b), x9 = hn::MulAdd(x9, a, b), x10 = hn::MulAdd(x10, a, b), x11 = hn::MulAdd(x11, a, b);
+  }
+  const Vec s = hn::Add(hn::Add(hn::Add(x0, x1), hn::Add(x2, x3)),
+                        hn::Add(hn::Add(hn::Add(x4, x5), hn::Add(x6, x7)), hn::Add(hn::Add(x8, x9), hn::Add(x10, x11))));
+  *sink = hn::GetLane(hn::SumOfLanes(d, s));
+  return 2.0 * 12 * static_cast<double>(hn::Lanes(d)) * static_cast<double>(rounds);
+}
+
+float ReadLoop(const float* x, int64_t n) {
+  const D32 d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  Vec a = hn::Zero(d), b = a, c = a, e = a;
+  for (int64_t i = 0; i + 4 * lanes <= n; i += 4 * lanes) {
+    a = hn::Add(a, hn::LoadU(d, x + i));
+    b = hn::Add(b, hn::LoadU(d, x + i + lanes));
+    c = hn::Add(c, hn::LoadU(d, x + i + 2 * lanes));
+    e = hn::Add(e, hn::LoadU(d, x + i + 3 * lanes));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(a, b), hn::Add(c, e))));
+}
+
+const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace longshot
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace longshot {
+namespace {
+
+HWY_EXPORT(FmaLoop);
+HWY_EXPORT(ReadLoop);
+HWY_EXPORT(TargetName);
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+double measure_peak_flops(double seconds) {
+  constexpr int64_t kRounds = 20000;
+  double best = 0;
+  std::vector<float> sinks(static_cast<size_t>(threads()) * 16);
+  for (const double end = now() + seconds; now() < end;) {
+    const double start = now();
+    double flops = 0;
+#pragma omp parallel num_threads(threads()) reduction(+ : flops)
+    flops += HWY_DYNAMIC_DISPATCH(FmaLoop)(kRounds, &sinks[static_cast<size_t>(thread_index()) * 16]);
+    best = std::max(best, flops / (now() - start));
+  }
+  return best;
+}
+
+double measure_read_bandwidth() {
+  constexpr int64_t kFloats = 64 << 20;
+  std::span<float> data;
+  const Workspace memory([&](Layout& at) { data = at.array<float>(kFloats); });
+  std::fill(data.begin(), data.end(), 1.0f);
+  double best = 0;
+  std::vector<float> sinks(static_cast<size_t>(threads()) * 16);
+  for (int i = 0; i < 5; ++i) {
+    const double start = now();
+    parallel_ranges(kFloats, 1 << 16, [&](int64_t begin, int64_t end) {
+      sinks[static_cast<size_t>(thread_index()) * 16] = HWY_DYNAMIC_DISPATCH(ReadLoop)(data.data() + begin, end - begin);
+    });
+    best = std::max(best, 4.0 * kFloats / (now() - start));
+  }
+  return best;
+}
+
+const char* instruction_set() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
+
+}  // namespace longshot
+#endif  // HWY_ONCE

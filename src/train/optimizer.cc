@@ -1,0 +1,97 @@
+#include "train/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "kernels/update.h"
+
+namespace longshot {
+namespace {
+
+constexpr int64_t kRangeFloats = 1 << 16;
+
+}  // namespace
+
+void OptimizerConfig::fields(Options& o) {
+  o.group("optimizer");
+  o.add("optimizer", optimizer, {"adamw", "nag", "sgd"}, "how gradients become updates");
+  o.add("beta1", beta1, "adamw: decay of the first moment");
+  o.add("beta2", beta2, "adamw: decay of the second moment");
+  o.add("eps", eps, "adamw: added to the root of the second moment");
+  o.add("momentum", momentum, "nag, sgd");
+  o.add("weight-decay", weight_decay, "on matrices; never on norms, biases and position tensors");
+  o.add("clip", clip, "largest norm of the whole gradient; 0: no clipping");
+}
+
+void OptimizerConfig::validate() const {
+  const auto share = [](const char* name, double v) {
+    require_usage(v >= 0 && v < 1, "--{} must be in [0, 1), not {}", name, v);
+  };
+  share("beta1", beta1);
+  share("beta2", beta2);
+  share("momentum", momentum);
+  require_usage(eps > 0, "--eps must be positive, not {}", eps);
+  require_usage(weight_decay >= 0 && std::isfinite(weight_decay), "--weight-decay must not be negative, but is {}",
+                weight_decay);
+  require_usage(clip >= 0, "--clip must not be negative, but is {}", clip);
+}
+
+Optimizer::Optimizer(const OptimizerConfig& config, Parameters& parameters)
+    : config_(config), parameters_(parameters) {
+  for (const Tensor& t : parameters.tensors()) {
+    for (int64_t at = 0; at < t.size; at += kRangeFloats) {
+      ranges_.push_back({t.offset + at, std::min(kRangeFloats, t.size - at), t.decay});
+    }
+  }
+  partial_.resize(ranges_.size());
+  const auto size = static_cast<int64_t>(parameters.values().size());
+  memory_ = Workspace([&](Layout& at) {
+    first_ = at.array<float>(size);
+    second_ = at.array<float>(config.optimizer == "adamw" ? size : 0);
+  });
+}
+
+double Optimizer::gradient_norm() {
+  const float* grads = parameters_.grads().data();
+  parallel_tasks(static_cast<int64_t>(ranges_.size()), [&](int64_t i) {
+    const Range& r = ranges_[static_cast<size_t>(i)];
+    partial_[static_cast<size_t>(i)] = sum_of_squares(grads + r.offset, r.count);
+  });
+  return std::sqrt(std::accumulate(partial_.begin(), partial_.end(), 0.0));
+}
+
+double Optimizer::step(double lr) {
+  const double norm = gradient_norm();
+  const double scale = config_.clip > 0 ? std::min(1.0, config_.clip / (norm + 1e-6)) : 1.0;
+  const auto t = static_cast<double>(++state.updates);
+  const AdamW adamw{.lr = static_cast<float>(lr),
+                    .beta1 = static_cast<float>(config_.beta1),
+                    .beta2 = static_cast<float>(config_.beta2),
+                    .eps = static_cast<float>(config_.eps),
+                    .correction1 = static_cast<float>(1 - std::pow(config_.beta1, t)),
+                    .correction2 = static_cast<float>(1 - std::pow(config_.beta2, t))};
+  const Nag nag{.lr = static_cast<float>(lr),
+                .momentum = static_cast<float>(config_.momentum),
+                .correction = static_cast<float>(state.last_lr > 0 ? lr / state.last_lr : lr)};
+  const Sgd sgd{.lr = static_cast<float>(lr), .momentum = static_cast<float>(config_.momentum)};
+  parallel_tasks(static_cast<int64_t>(ranges_.size()), [&](int64_t i) {
+    const Range& r = ranges_[static_cast<size_t>(i)];
+    const UpdateRange u{.value = parameters_.values().data() + r.offset,
+                        .grad = parameters_.grads().data() + r.offset,
+                        .first = first_.data() + r.offset,
+                        .second = second_.empty() ? nullptr : second_.data() + r.offset,
+                        .count = r.count,
+                        .grad_scale = static_cast<float>(scale),
+                        .decay = static_cast<float>(r.decay ? config_.weight_decay : 0.0)};
+    if (config_.optimizer == "adamw") adamw_update(adamw, u);
+    else if (config_.optimizer == "nag") nag_update(nag, u);
+    else sgd_update(sgd, u);
+  });
+  state.last_lr = lr;
+  return norm;
+}
+
+}  // namespace longshot

@@ -1,0 +1,30 @@
+// The learning rate as a function of the number of updates done so far.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "base/options.h"
+
+namespace longshot {
+
+struct ScheduleConfig {
+  std::string schedule = "cosine";
+  double lr = 1e-3;
+  int64_t warmup = 100;
+  double min_lr = 0.1;           // share of lr at the end (cosine, linear)
+  double warmup_init_lr = 1e-7;  // paper only
+  double paper_min_lr = 1e-4;    // paper only, absolute
+
+  void fields(Options& o);
+  void validate(int64_t steps) const;
+};
+
+//   warmup       lr (u + 1) / (warmup + 1)                                      u < warmup
+//   constant     lr
+//   linear       lr (1 - (1 - min) t)                                           t = (u - warmup) / (steps - warmup)
+//   cosine       lr (min + (1 - min) (1 + cos(pi t)) / 2)
+//   inverse-sqrt lr sqrt((warmup + 1) / (u + 1))
+//   paper        u < warmup: init + u (lr - init) / warmup;  else: floor + (lr - floor) (1 + cos(pi t)) / 2
+double learning_rate(const ScheduleConfig& config, int64_t steps, int64_t updates);
+
+}  // namespace longshot
