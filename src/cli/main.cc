@@ -9,6 +9,7 @@ namespace longshot {
 namespace {
 
 constexpr CommandEntry kCommands[] = {
+    {"report", "one HTML page and figure files from runs", make_report_command},
     {"positions", "the position methods, one line each", make_positions_command},
 };
 
