@@ -92,10 +92,13 @@ std::vector<double> ticks_between(double least, double most, bool log) {
   if (!(most > least) || !std::isfinite(most - least)) return {least};
   if (log && most / least > 4) {
     const double decades = std::log10(most / least);
+    const std::vector<double> digits = decades > 4     ? std::vector<double>{1}
+                                       : decades > 1.3 ? std::vector<double>{1, 2, 5}
+                                                       : std::vector<double>{1, 1.5, 2, 3, 4, 5, 7};
     for (double power = std::floor(std::log10(least)); power <= std::log10(most); ++power)
-      for (const double digit : {1.0, 2.0, 5.0}) {
+      for (const double digit : digits) {
         const double tick = digit * std::pow(10, power);
-        if ((digit == 1 || decades < 4) && tick >= least && tick <= most) ticks.push_back(tick);
+        if (tick >= least && tick <= most) ticks.push_back(tick);
       }
     return ticks;
   }

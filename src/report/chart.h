@@ -64,7 +64,8 @@ struct Range2 {
 };
 Range2 range_of(const Chart& chart, bool with_overlay);
 
-// Round numbers inside [least, most]: 1-2-5 steps, or 1-2-5 times powers of ten on a log axis of some width.
+// Round numbers inside [least, most]: steps of 1, 2 or 5, or on a log axis of some width a few in each
+// decade.
 std::vector<double> ticks_between(double least, double most, bool log);
 std::string tick_text(double value);  // "64", "1024", "0.05", "1e+06"
 

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "report/paper.h"
 #include "report/text.h"
@@ -23,6 +25,11 @@ ChartPoint chart_point(double x, const Stat& stat) {
   ChartPoint point{.x = x, .y = stat.mean, .low = {}, .high = {}};
   if (stat.count > 1) point.low = stat.low, point.high = stat.high;
   return point;
+}
+
+std::string sentence(std::string text) {
+  if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text + ".";
 }
 
 // Mean and spread over a group's seeds at each x that all finite values share.
@@ -144,8 +151,8 @@ std::vector<Chart> perplexity_charts(const Results& results) {
     const auto lengths = lengths_of(results, protocols[p]);
     for (const int64_t train_length : train_lengths_of(results)) {
       Chart chart{.id = fmt::format("perplexity-{}-L{}", p + 1, train_length),
-                  .title = fmt::format("Trained at {}", train_length),
-                  .note = protocols[p].text() + ".",
+                  .title = fmt::format("Trained at {}, {}", train_length, protocols[p].windows()),
+                  .note = sentence(protocols[p].text()),
                   .x = length_axis(lengths),
                   .y = {.label = "perplexity", .log = true, .ticks = {}},
                   .categories = {},
@@ -184,9 +191,9 @@ Chart grid_chart(const Results& results) {
       .id = "grid",
       .title =
           fmt::format("{} trained short, against training at the tested length", method_title(positions[0])),
-      .note = fmt::format("{}. Lines that begin at a training length: one model tested further and further. "
+      .note = fmt::format("{} Lines that begin at a training length: one model tested further and further. "
                           "The others: a model trained anew for each length.",
-                          protocol.text()),
+                          sentence(protocol.text())),
       .x = length_axis(lengths),
       .y = {.label = "perplexity", .log = true, .ticks = {}},
       .categories = {},
@@ -253,10 +260,13 @@ std::vector<Chart> decomposition_charts(const Results& results) {
                          &Decomposition::beyond}};
   std::vector<Chart> charts;
   for (const Term& term : terms) {
+    std::set<int64_t> lengths;
+    for (const Run& run : results.runs)
+      for (const Decomposition& d : run.decomposition) lengths.insert(d.length);
     const Chart model{.id = term.id,
                       .title = term.title,
                       .note = term.note,
-                      .x = {.label = "test length (tokens)", .log = true, .ticks = {}},
+                      .x = length_axis({lengths.begin(), lengths.end()}),
                       .y = {.label = "change of loss (nats per token)", .log = false, .ticks = {}},
                       .categories = {},
                       .series = {},

@@ -13,8 +13,6 @@
 namespace longshot {
 namespace {
 
-constexpr int64_t kMatrixSize = 16;
-
 constexpr const char* kLight =
     "color-scheme:light;--paper:#fff;--ink:#1c2126;--soft:#5a646e;--faint:#e3e7eb;--panel:#f5f7f9;--link:#"
     "0b5a94;";
@@ -41,8 +39,8 @@ std::string chart_html(const Chart& chart) {
   for (size_t i = 0; i < chart.series.size(); ++i) {
     const Series& s = chart.series[i];
     out += fmt::format(
-        "<button type=\"button\" class=\"c{} dash{}\" data-series=\"{}\" aria-pressed=\"{}\">{}</button>",
-        s.colour, s.dash, i, !s.overlay, escape_html(s.label));
+        "<button type=\"button\" class=\"c{} dash{}{}\" data-series=\"{}\" aria-pressed=\"{}\">{}</button>",
+        s.colour, s.dash, s.overlay ? " overlay" : "", i, !s.overlay, escape_html(s.label));
   }
   return out + fmt::format(
                    "</div>\n<div class=\"plot\">{}<canvas aria-label=\"{}\"></canvas></div>\n<p "
@@ -72,8 +70,7 @@ std::string cards_html(const Results& results, const std::vector<Extrapolation>&
     const auto colour = std::find(positions.begin(), positions.end(), e.group->position) - positions.begin();
     out += fmt::format(
         "<div class=\"card c{}\"><div class=\"method\">{}</div><div class=\"verdict\">{}</div><div "
-        "class=\"numbers\">{} at {} → {} at "
-        "{} ({:.3g} × the length)</div></div>\n",
+        "class=\"numbers\">{} at {} → {} at {}<br/>{:.3g} times the length</div></div>\n",
         colour % kGrey, escape_html(e.group->text()), e.verdict(), perplexity_text(e.at_train_length),
         train_length, perplexity_text(e.at_longest), e.longest,
         static_cast<double>(e.longest) / static_cast<double>(train_length));
@@ -107,7 +104,15 @@ Section saving_section(const std::vector<Group>& groups, const Protocol& protoco
   const auto all = savings(groups, protocol);
   if (all.empty()) return section;
   section.body += fmt::format("<p class=\"headline\">{}</p>\n", escape_html(all[0].sentence()));
-  section.body += html_text(saving_table(all));
+  std::vector<Saving> main = all;
+  std::erase_if(main, [&](const Saving& s) { return s.shorter->position != all[0].shorter->position; });
+  section.body += html_text(saving_table(main));
+  if (main.size() < all.size()) {
+    Table every = saving_table(all);
+    every.id += "-all", every.title = "Every method trained short";
+    section.body +=
+        "<details><summary>Every method trained short</summary>" + html_text(every) + "</details>\n";
+  }
   return section;
 }
 
@@ -193,11 +198,11 @@ Section bias_section(const Results& results) {
                                   [&](const Run& r) { return r.position == position && r.biases; });
     if (run == results.runs.end()) continue;
     const auto colour = std::find(positions.begin(), positions.end(), position) - positions.begin();
-    section.body +=
-        fmt::format("<figure class=\"c{}\"><h3>{}: the first {} distances, {} heads{}</h3>{}</figure>\n",
-                    colour % kGrey, escape_html(method_title(position)), kMatrixSize, run->biases->heads,
-                    run->biases->slopes.empty() ? fmt::format(", layer {}, learned", run->biases->layer) : "",
-                    bias_matrices_svg(*run->biases, kMatrixSize));
+    section.body += fmt::format(
+        "<figure class=\"c{}\"><h3>{}: {} heads{}, {} tokens</h3>{}</figure>\n", colour % kGrey,
+        escape_html(method_title(position)), run->biases->heads,
+        run->biases->slopes.empty() ? fmt::format(", layer {}, learned", run->biases->layer + 1) : "",
+        run->train_length, bias_matrices_svg(*run->biases, run->train_length));
   }
   return section;
 }

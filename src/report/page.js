@@ -16,9 +16,9 @@
     if (log && most / least > 4) {
       const decades = Math.log10(most / least);
       for (let power = Math.floor(Math.log10(least)); power <= Math.log10(most); ++power)
-        for (const digit of [1, 2, 5]) {
+        for (const digit of decades > 4 ? [1] : decades > 1.3 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 7]) {
           const tick = digit * 10 ** power;
-          if ((digit === 1 || decades < 4) && tick >= least && tick <= most) ticks.push(tick);
+          if (tick >= least && tick <= most) ticks.push(tick);
         }
       return ticks;
     }
@@ -68,7 +68,7 @@
   function paint(chart) {
     for (const data of chart.data.datasets) {
       const colour = css("--c" + data.colour);
-      data.borderColor = colour;
+      data.borderColor = data.pointBackgroundColor = data.pointBorderColor = colour;
       data.backgroundColor = data.band ? shade(colour, 0.18) : colour;
     }
     for (const scale of Object.values(chart.options.scales)) {
@@ -79,7 +79,7 @@
     Object.assign(chart.options.plugins.tooltip, {
       backgroundColor: css("--panel"), titleColor: css("--ink"), bodyColor: css("--ink"), borderColor: css("--soft"),
     });
-    chart.update("none");
+    chart.update();
   }
 
   // The y axis holds what is visible, with some room: the same rule as range_of in chart.cc.
@@ -149,7 +149,7 @@
     const canvas = figure.querySelector("canvas");
     figure.classList.add("live");
     const bars = spec.kind === "bars";
-    const xs = spec.series.filter((s) => !s.overlay).flatMap((s) => s.points.map((p) => p[0]));
+    const xs = spec.series.filter((s) => !s.overlay).flatMap((s) => s.points.map((p) => p[0])).concat(spec.marks.map((m) => m.x));
     const least = Math.min(...xs), most = Math.max(...xs), room = spec.x.log ? (most / least) ** 0.03 : 0.03 * (most - least);
     const xRange = spec.x.log ? {min: least / room, max: most * room} : {min: least - room, max: most + room};
     const chart = new Chart(canvas, {
@@ -189,7 +189,7 @@
       if (data.series === series) chart.setDatasetVisibility(index, visible);
     });
     fit(chart, spec);
-    chart.update("none");
+    chart.update();
   }
 
   const charts = [];

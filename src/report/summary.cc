@@ -71,11 +71,13 @@ bool Protocol::matches(const Eval& e) const {
          (mode == "nonoverlapping" || stride == kStrideOfLength || e.stride == stride);
 }
 
+std::string Protocol::windows() const {
+  if (mode == "nonoverlapping") return "non-overlapping windows";
+  return stride == kStrideOfLength ? "sliding windows" : fmt::format("sliding windows, stride {}", stride);
+}
+
 std::string Protocol::text() const {
-  const std::string how = mode == "nonoverlapping"    ? "non-overlapping windows"
-                          : stride == kStrideOfLength ? "sliding windows"
-                                                      : fmt::format("sliding windows, stride {}", stride);
-  return fmt::format("{}, {} split, {}", how, split,
+  return fmt::format("{}, {} split, {}", windows(), split,
                      score == "same" ? "the same tokens scored at every length" : "all tokens scored");
 }
 

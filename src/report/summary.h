@@ -16,7 +16,8 @@ struct Protocol {
 
   bool operator==(const Protocol&) const = default;
   bool matches(const Eval& eval) const;
-  std::string text() const;  // "non-overlapping, valid, same tokens at every length"
+  std::string windows() const;  // "sliding windows, stride 32"
+  std::string text() const;     // that, the split, and which tokens are scored
 };
 
 struct Stat {

@@ -164,9 +164,10 @@ std::string chart_svg(const Chart& chart) {
   return out + "</g></svg>";
 }
 
-std::string bias_matrices_svg(const Biases& biases, int64_t size) {
-  constexpr double kCell = 6, kGap = 22, kLabel = 20;
-  constexpr int64_t kAcross = 8;
+std::string bias_matrices_svg(const Biases& biases, int64_t tokens) {
+  constexpr double kCell = 4, kGap = 22, kLabel = 20;
+  constexpr int64_t kMostCells = 24, kAcross = 8;
+  const int64_t stride = (tokens + kMostCells - 1) / kMostCells, size = (tokens + stride - 1) / stride;
   const double side = kCell * static_cast<double>(size);
   const int64_t columns = std::min(biases.heads, kAcross), rows = (biases.heads + kAcross - 1) / kAcross;
   const double width = static_cast<double>(columns) * (side + kGap) - kGap;
@@ -176,8 +177,9 @@ std::string bias_matrices_svg(const Biases& biases, int64_t size) {
       width, static_cast<double>(rows) * (side + kLabel + 8), 1.5 * width);
   for (int64_t h = 0; h < biases.heads; ++h) {
     const auto head = static_cast<size_t>(h);
-    double largest = biases.at(head, 0);
-    for (int64_t d = 1; d < size; ++d) largest = std::max(largest, biases.at(head, static_cast<size_t>(d)));
+    const auto bias_at = [&](int64_t cell) { return biases.at(head, static_cast<size_t>(cell * stride)); };
+    double largest = bias_at(0);
+    for (int64_t d = 1; d < size; ++d) largest = std::max(largest, bias_at(d));
     out += fmt::format(
         "<g transform=\"translate({:.0f} {:.0f})\"><text class=\"tick start\" x=\"0\" y=\"13\">{}{}</text>",
         static_cast<double>(h % kAcross) * (side + kGap),
@@ -187,15 +189,12 @@ std::string bias_matrices_svg(const Biases& biases, int64_t size) {
                        side);
     // All keys at one distance lie on one diagonal and have one shade: a path of size - d cells.
     for (int64_t d = 0; d < size; ++d) {
-      const double bias = biases.at(head, static_cast<size_t>(d));
-      std::string path;
-      for (int64_t j = 0; j + d < size; ++j)
-        path += fmt::format("M{} {}h{}v{}h-{}z", kCell * static_cast<double>(j),
-                            kLabel + kCell * static_cast<double>(j + d), kCell, kCell, kCell);
+      std::string path = fmt::format("M0 {}", kLabel + kCell * static_cast<double>(d));
+      for (int64_t j = 0; j + d < size; ++j) path += fmt::format("h{0}v{0}h-{0}zm{0} {0}", kCell);
       out += fmt::format(
           "<path class=\"cell\" fill-opacity=\"{:.3f}\" d=\"{}\"><title>head {}, distance {}: bias "
           "{:.4g}</title></path>",
-          std::exp(bias - largest), path, h + 1, d, bias);
+          std::exp(bias_at(d) - largest), path, h + 1, d * stride, bias_at(d));
     }
     out += "</g>";
   }

@@ -11,7 +11,8 @@ namespace longshot {
 std::string chart_svg(const Chart& chart);
 
 // One triangle of queries (down) and keys (across) per head: how much of the attention the bias leaves to a
-// key when all keys match equally well, exp(b_h(i - j)) relative to the row's largest.
-std::string bias_matrices_svg(const Biases& biases, int64_t size);
+// key when all keys match equally well, exp(b_h(i - j)) relative to the row's largest. It covers `tokens`
+// tokens; a cell may stand for several.
+std::string bias_matrices_svg(const Biases& biases, int64_t tokens);
 
 }  // namespace longshot

@@ -32,7 +32,7 @@ std::string one_line(std::string text) {
 // "20.05 ± 0.04": the mean over seeds and their standard deviation.
 Cell perplexity_cell(const Stat& stat) {
   Cell cell{.text = perplexity_text(stat.mean), .raw = fmt::format("{:.6g}", stat.mean), .number = true};
-  if (stat.count > 1) cell.text += fmt::format(" ± {:.2g}", stat.deviation);
+  if (stat.count > 1) cell.text += " ± " + perplexity_text(stat.deviation);
   return cell;
 }
 
