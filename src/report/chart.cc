@@ -90,7 +90,7 @@ Range2 range_of(const Chart& chart, bool with_overlay) {
 std::vector<double> ticks_between(double least, double most, bool log) {
   std::vector<double> ticks;
   if (!(most > least) || !std::isfinite(most - least)) return {least};
-  if (log && most / least > 4) {
+  if (log && most / least > 2.5) {
     const double decades = std::log10(most / least);
     const std::vector<double> digits = decades > 4     ? std::vector<double>{1}
                                        : decades > 1.3 ? std::vector<double>{1, 2, 5}

@@ -33,9 +33,10 @@ std::string sentence(std::string text) {
 }
 
 // Mean and spread over a group's seeds at each x that all finite values share.
-std::vector<ChartPoint> averaged(const Group& group, const std::function<Points(const Run&)>& points_of) {
+std::vector<ChartPoint> averaged(const Group& group,
+                                 const std::function<Points(const RunRecord&)>& points_of) {
   std::map<double, std::vector<double>> values;
-  for (const Run* run : group.runs)
+  for (const RunRecord* run : group.runs)
     for (const auto& [x, y] : points_of(*run)) values[x].push_back(y);
   std::vector<ChartPoint> points;
   for (const auto& [x, ys] : values) points.push_back(chart_point(x, *stat_of(ys)));
@@ -97,7 +98,8 @@ std::optional<Series> paper_overlay(const Group& group, const Protocol& protocol
 
 // One chart per training length, a line per method; `points_of` gives a run's points.
 std::vector<Chart> charts_by_length(const Results& results, const Chart& model,
-                                    const std::function<Points(const Run&)>& points_of, bool mark_length) {
+                                    const std::function<Points(const RunRecord&)>& points_of,
+                                    bool mark_length) {
   std::vector<Chart> charts;
   const auto positions = positions_of(results);
   const auto groups = groups_of(results);
@@ -233,7 +235,7 @@ std::vector<Chart> position_loss_charts(const Results& results) {
                     .marks = {}};
   return charts_by_length(
       results, model,
-      [](const Run& run) {
+      [](const RunRecord& run) {
         Points points;
         for (const PositionLoss& p :
              run.per_position)  // the middle of the bin; t = 0 stands at 1 on the log axis
@@ -261,7 +263,7 @@ std::vector<Chart> decomposition_charts(const Results& results) {
   std::vector<Chart> charts;
   for (const Term& term : terms) {
     std::set<int64_t> lengths;
-    for (const Run& run : results.runs)
+    for (const RunRecord& run : results.runs)
       for (const Decomposition& d : run.decomposition) lengths.insert(d.length);
     const Chart model{.id = term.id,
                       .title = term.title,
@@ -273,7 +275,7 @@ std::vector<Chart> decomposition_charts(const Results& results) {
                       .marks = {}};
     const auto made = charts_by_length(
         results, model,
-        [&](const Run& run) {
+        [&](const RunRecord& run) {
           Points points;
           for (const Decomposition& d : run.decomposition)
             points.emplace_back(static_cast<double>(d.length), d.*term.field);
@@ -296,15 +298,15 @@ std::vector<Chart> cost_charts(const Results& results) {
   const auto here = groups_at(groups, length);
   const std::string reference = reference_method(results);
   const Cost costs[] = {
-      {"train-speed", "Training speed", [](const Group& g) { return g.of(&Run::train_tokens_per_second); },
-       &PaperCost::train_speed},
+      {"train-speed", "Training speed",
+       [](const Group& g) { return g.of(&RunRecord::train_tokens_per_second); }, &PaperCost::train_speed},
       {"eval-speed", "Evaluation speed",
        [&](const Group& g) {
-         return protocols.empty() ? std::nullopt : g.of(&Eval::tokens_per_second, protocols[0], length);
+         return protocols.empty() ? std::nullopt : g.of(&EvalRecord::tokens_per_second, protocols[0], length);
        },
        &PaperCost::eval_speed},
       {"train-memory", "Memory in training",
-       [](const Group& g) { return g.of(&Run::train_peak_memory_bytes); }, &PaperCost::memory}};
+       [](const Group& g) { return g.of(&RunRecord::train_peak_memory_bytes); }, &PaperCost::memory}};
   std::vector<Chart> charts;
   const auto base =
       std::find_if(here.begin(), here.end(), [&](const Group& g) { return g.position == reference; });
@@ -359,7 +361,7 @@ std::vector<Chart> training_charts(const Results& results) {
     chart.id = id, chart.title = title, chart.note = note;
     auto charts = charts_by_length(
         results, chart,
-        [&](const Run& run) {
+        [&](const RunRecord& run) {
           Points points;
           for (const CurvePoint& p : run.curve)
             if (p.*field) points.emplace_back(static_cast<double>(p.step), *(p.*field));

@@ -44,7 +44,7 @@ Json curve_of(const fs::path& path) {
   return curve;
 }
 
-Run run_from_records(const fs::path& dir) {
+RunRecord run_from_records(const fs::path& dir) {
   const std::string name = dir.filename().string();
   Json run{{"name", name},
            {"curve", curve_of(dir / "metrics.jsonl")},
@@ -74,8 +74,8 @@ Run run_from_records(const fs::path& dir) {
 
 void append(Results& all, Results more, const std::string& source) {
   std::set<std::string> names;
-  for (const Run& run : all.runs) names.insert(run.name);
-  for (Run& run : more.runs) {
+  for (const RunRecord& run : all.runs) names.insert(run.name);
+  for (RunRecord& run : more.runs) {
     if (names.contains(run.name)) run.name = source + "/" + run.name;
     require(names.insert(run.name).second, "{}: the run '{}' was named twice", source, run.name);
   }

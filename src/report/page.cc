@@ -195,7 +195,7 @@ Section bias_section(const Results& results) {
   const auto positions = positions_of(results);
   for (const std::string& position : positions) {
     const auto run = std::find_if(results.runs.begin(), results.runs.end(),
-                                  [&](const Run& r) { return r.position == position && r.biases; });
+                                  [&](const RunRecord& r) { return r.position == position && r.biases; });
     if (run == results.runs.end()) continue;
     const auto colour = std::find(positions.begin(), positions.end(), position) - positions.begin();
     section.body += fmt::format(

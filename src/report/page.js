@@ -13,7 +13,7 @@
   function ticksBetween(least, most, log) {
     const ticks = [];
     if (!(most > least)) return [least];
-    if (log && most / least > 4) {
+    if (log && most / least > 2.5) {
       const decades = Math.log10(most / least);
       for (let power = Math.floor(Math.log10(least)); power <= Math.log10(most); ++power)
         for (const digit of decades > 4 ? [1] : decades > 1.3 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 7]) {

@@ -24,9 +24,9 @@ void add_once(std::vector<T>& list, const T& value) {
 // several strides at one length.
 bool stride_follows_length(const Results& results) {
   std::set<int64_t> strides;
-  for (const Run& run : results.runs) {
+  for (const RunRecord& run : results.runs) {
     std::map<std::tuple<int64_t, std::string, std::string>, int64_t> seen;
-    for (const Eval& e : run.evals) {
+    for (const EvalRecord& e : run.evals) {
       if (e.mode != "sliding") continue;
       strides.insert(e.stride);
       const auto [it, fresh] = seen.try_emplace({e.length, e.split, e.score}, e.stride);
@@ -37,19 +37,19 @@ bool stride_follows_length(const Results& results) {
 }
 
 template <class Field>
-std::optional<Stat> stat_of_runs(const Group& group, Field Run::*field) {
+std::optional<Stat> stat_of_runs(const Group& group, Field RunRecord::*field) {
   std::vector<double> values;
-  for (const Run* run : group.runs)
+  for (const RunRecord* run : group.runs)
     if (run->*field) values.push_back(static_cast<double>(*(run->*field)));
   return stat_of(values);
 }
 
 template <class Field>
-std::optional<Stat> stat_of_evals(const Group& group, Field Eval::*field, const Protocol& protocol,
+std::optional<Stat> stat_of_evals(const Group& group, Field EvalRecord::*field, const Protocol& protocol,
                                   int64_t length) {
   std::vector<double> values;
-  for (const Run* run : group.runs)
-    for (const Eval& e : run->evals)
+  for (const RunRecord* run : group.runs)
+    for (const EvalRecord& e : run->evals)
       if (e.length == length && protocol.matches(e) && e.*field)
         values.push_back(static_cast<double>(*(e.*field)));
   return stat_of(values);
@@ -66,7 +66,7 @@ std::string change_text(double fraction, const char* less, const char* more) {
 
 }  // namespace
 
-bool Protocol::matches(const Eval& e) const {
+bool Protocol::matches(const EvalRecord& e) const {
   return e.mode == mode && e.split == split && e.score == score &&
          (mode == "nonoverlapping" || stride == kStrideOfLength || e.stride == stride);
 }
@@ -96,19 +96,21 @@ std::optional<Stat> stat_of(const std::vector<double>& values) {
 
 Measured Group::perplexity(const Protocol& protocol, int64_t length) const {
   Measured measured;
-  for (const Run* run : runs)
-    for (const Eval& e : run->evals)
+  for (const RunRecord* run : runs)
+    for (const EvalRecord& e : run->evals)
       measured.asked = measured.asked || (e.length == length && protocol.matches(e));
-  measured.stat = of(&Eval::perplexity, protocol, length);
+  measured.stat = of(&EvalRecord::perplexity, protocol, length);
   return measured;
 }
 
-std::optional<Stat> Group::of(OptionalNumber Run::*field) const { return stat_of_runs(*this, field); }
-std::optional<Stat> Group::of(OptionalCount Run::*field) const { return stat_of_runs(*this, field); }
-std::optional<Stat> Group::of(OptionalNumber Eval::*field, const Protocol& protocol, int64_t length) const {
+std::optional<Stat> Group::of(OptionalNumber RunRecord::*field) const { return stat_of_runs(*this, field); }
+std::optional<Stat> Group::of(OptionalCount RunRecord::*field) const { return stat_of_runs(*this, field); }
+std::optional<Stat> Group::of(OptionalNumber EvalRecord::*field, const Protocol& protocol,
+                              int64_t length) const {
   return stat_of_evals(*this, field, protocol, length);
 }
-std::optional<Stat> Group::of(OptionalCount Eval::*field, const Protocol& protocol, int64_t length) const {
+std::optional<Stat> Group::of(OptionalCount EvalRecord::*field, const Protocol& protocol,
+                              int64_t length) const {
   return stat_of_evals(*this, field, protocol, length);
 }
 
@@ -118,7 +120,7 @@ std::string Group::text() const {
 
 std::vector<std::string> positions_of(const Results& results) {
   std::vector<std::string> positions;
-  for (const Run& run : results.runs) add_once(positions, run.position);
+  for (const RunRecord& run : results.runs) add_once(positions, run.position);
   std::stable_partition(positions.begin(), positions.end(),
                         [](const std::string& p) { return p == "alibi"; });
   return positions;
@@ -126,7 +128,7 @@ std::vector<std::string> positions_of(const Results& results) {
 
 std::vector<int64_t> train_lengths_of(const Results& results) {
   std::set<int64_t> lengths;
-  for (const Run& run : results.runs) lengths.insert(run.train_length);
+  for (const RunRecord& run : results.runs) lengths.insert(run.train_length);
   return {lengths.begin(), lengths.end()};
 }
 
@@ -135,7 +137,7 @@ std::vector<Group> groups_of(const Results& results) {
   for (const std::string& position : positions_of(results))
     for (const int64_t length : train_lengths_of(results)) {
       Group group{.position = position, .train_length = length, .runs = {}};
-      for (const Run& run : results.runs)
+      for (const RunRecord& run : results.runs)
         if (run.position == position && run.train_length == length) group.runs.push_back(&run);
       if (!group.runs.empty()) groups.push_back(std::move(group));
     }
@@ -145,8 +147,8 @@ std::vector<Group> groups_of(const Results& results) {
 std::vector<Protocol> protocols_of(const Results& results) {
   const bool follows = stride_follows_length(results);
   std::vector<Protocol> protocols;
-  for (const Run& run : results.runs)
-    for (const Eval& e : run.evals) {
+  for (const RunRecord& run : results.runs)
+    for (const EvalRecord& e : run.evals) {
       const bool fixed = e.mode == "sliding" && !follows;
       add_once(protocols, Protocol{e.mode, e.split, e.score, fixed ? e.stride : Protocol::kStrideOfLength});
     }
@@ -157,8 +159,8 @@ std::vector<Protocol> protocols_of(const Results& results) {
 
 std::vector<int64_t> lengths_of(const Results& results, const Protocol& protocol) {
   std::set<int64_t> lengths;
-  for (const Run& run : results.runs)
-    for (const Eval& e : run.evals)
+  for (const RunRecord& run : results.runs)
+    for (const EvalRecord& e : run.evals)
       if (protocol.matches(e)) lengths.insert(e.length);
   return {lengths.begin(), lengths.end()};
 }
@@ -217,11 +219,11 @@ std::vector<Saving> savings(const std::vector<Group>& groups, const Protocol& pr
       if (!a.stat || !b.stat) continue;
       Saving saving{
           .shorter = &shorter, .longer = &longer, .short_perplexity = *a.stat, .long_perplexity = *b.stat};
-      saving.time_saved = saved(shorter.of(&Run::train_seconds), longer.of(&Run::train_seconds));
-      saving.memory_saved =
-          saved(shorter.of(&Run::train_peak_memory_bytes), longer.of(&Run::train_peak_memory_bytes));
-      const auto fast = shorter.of(&Run::train_tokens_per_second),
-                 slow = longer.of(&Run::train_tokens_per_second);
+      saving.time_saved = saved(shorter.of(&RunRecord::train_seconds), longer.of(&RunRecord::train_seconds));
+      saving.memory_saved = saved(shorter.of(&RunRecord::train_peak_memory_bytes),
+                                  longer.of(&RunRecord::train_peak_memory_bytes));
+      const auto fast = shorter.of(&RunRecord::train_tokens_per_second),
+                 slow = longer.of(&RunRecord::train_tokens_per_second);
       if (fast && slow && slow->mean > 0) saving.speed_gained = fast->mean / slow->mean - 1;
       all.push_back(saving);
     }

@@ -15,7 +15,7 @@ struct Protocol {
   int64_t stride = kStrideOfLength;
 
   bool operator==(const Protocol&) const = default;
-  bool matches(const Eval& eval) const;
+  bool matches(const EvalRecord& eval) const;
   std::string windows() const;  // "sliding windows, stride 32"
   std::string text() const;     // that, the split, and which tokens are scored
 };
@@ -35,13 +35,13 @@ struct Measured {
 struct Group {
   std::string position;
   int64_t train_length = 0;
-  std::vector<const Run*> runs;
+  std::vector<const RunRecord*> runs;
 
   Measured perplexity(const Protocol& protocol, int64_t length) const;
-  std::optional<Stat> of(OptionalNumber Run::*field) const;
-  std::optional<Stat> of(OptionalCount Run::*field) const;
-  std::optional<Stat> of(OptionalNumber Eval::*field, const Protocol& protocol, int64_t length) const;
-  std::optional<Stat> of(OptionalCount Eval::*field, const Protocol& protocol, int64_t length) const;
+  std::optional<Stat> of(OptionalNumber RunRecord::*field) const;
+  std::optional<Stat> of(OptionalCount RunRecord::*field) const;
+  std::optional<Stat> of(OptionalNumber EvalRecord::*field, const Protocol& protocol, int64_t length) const;
+  std::optional<Stat> of(OptionalCount EvalRecord::*field, const Protocol& protocol, int64_t length) const;
   std::string text() const;  // "ALiBi trained at 64"
 };
 

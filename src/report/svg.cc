@@ -155,7 +155,7 @@ std::string chart_svg(const Chart& chart) {
       kWidth - kLeft - kRight + 6, kHeight - kTop - kBottom + 12);
   out += axes_svg(chart, r, x, y);
   out += fmt::format("<g clip-path=\"url(#clip-{})\">", escape_html(chart.id));
-  for (size_t i = 0; i < chart.series.size(); ++i) {
+  for (size_t i = chart.series.size(); i-- > 0;) {  // the first one on top
     const Series& s = chart.series[i];
     out +=
         fmt::format("<g data-series=\"{}\" class=\"c{}{}\">{}</g>", i, s.colour, s.overlay ? " off" : "",

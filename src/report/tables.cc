@@ -41,8 +41,8 @@ Table extrapolation_table(const std::vector<Extrapolation>& all) {
       .note =
           "By perplexity at the longest length over that at the training length: improves below 0.995, holds "
           "below 1.02, degrades below 1.5, breaks from there on.",
-      .header = {"method", "trained at", "perplexity there", "lowest", "at length", "longest tested",
-                 "perplexity there", "ratio", "verdict"},
+      .header = {"method", "trained at L", "perplexity at L", "lowest", "lowest at", "longest N",
+                 "perplexity at N", "ratio", "verdict"},
       .rows = {}};
   for (const Extrapolation& e : all)
     table.rows.push_back({text_cell(method_title(e.group->position)), count_cell(e.group->train_length),
@@ -59,7 +59,7 @@ Table saving_table(const std::vector<Saving>& all) {
                   "Changes are of the short training relative to the long one; below zero is less. "
                   "Perplexities closer than 0.5%, or than the "
                   "seeds' standard deviation, count as the same.",
-              .header = {"trained short", "at", "tested at N", "perplexity", "trained at N", "perplexity",
+              .header = {"trained short", "at", "tested at N", "its perplexity", "trained at N", "that one's",
                          "perplexity change", "verdict", "training time", "memory", "tokens/s"},
               .rows = {}};
   for (const Saving& s : all) {
@@ -86,14 +86,14 @@ Table cost_table(const Results& results) {
                   "parameters, one V100) "
                   "are for its nearest training length.",
               .header = {"method", "trained at", "training tokens/s", "training memory (MiB)",
-                         "evaluation tokens/s", "evaluation memory (MiB)", "paper: L", "training words/s",
-                         "evaluation words/s", "memory (GB)"},
+                         "evaluation tokens/s", "evaluation memory (MiB)", "paper: L",
+                         "paper: training words/s", "paper: evaluation words/s", "paper: memory (GB)"},
               .rows = {}};
   for (const Group& group : groups_of(results)) {
     std::optional<Stat> speed, memory;
     if (!protocols.empty()) {
-      speed = group.of(&Eval::tokens_per_second, protocols[0], group.train_length);
-      memory = group.of(&Eval::peak_memory_bytes, protocols[0], group.train_length);
+      speed = group.of(&EvalRecord::tokens_per_second, protocols[0], group.train_length);
+      memory = group.of(&EvalRecord::peak_memory_bytes, protocols[0], group.train_length);
     }
     const auto paper = paper_cost(group.position, group.train_length);
     const auto paper_number = [&](double PaperCost::*field, double unit, int decimals) {
@@ -101,8 +101,8 @@ Table cost_table(const Results& results) {
     };
     table.rows.push_back(
         {text_cell(method_title(group.position)), count_cell(group.train_length),
-         mean_cell(group.of(&Run::train_tokens_per_second), 1, 0),
-         mean_cell(group.of(&Run::train_peak_memory_bytes), kMiB, 1), mean_cell(speed, 1, 0),
+         mean_cell(group.of(&RunRecord::train_tokens_per_second), 1, 0),
+         mean_cell(group.of(&RunRecord::train_peak_memory_bytes), kMiB, 1), mean_cell(speed, 1, 0),
          mean_cell(memory, kMiB, 1), count_cell(paper ? OptionalCount(paper->train_length) : std::nullopt),
          paper_number(&PaperCost::train_speed, 1, 0), paper_number(&PaperCost::eval_speed, 1, 0),
          paper_number(&PaperCost::memory, 1e9, 1)});
@@ -117,7 +117,7 @@ Table run_table(const Results& results) {
               .header = {"name", "position", "trained at", "seed", "parameters", "steps", "tokens", "seconds",
                          "tokens/s", "memory (MiB)"},
               .rows = {}};
-  for (const Run& r : results.runs)
+  for (const RunRecord& r : results.runs)
     table.rows.push_back(
         {text_cell(r.name), text_cell(r.position), count_cell(r.train_length), count_cell(r.seed),
          count_cell(r.parameters), count_cell(r.steps), count_cell(r.tokens), number_cell(r.train_seconds, 1),
@@ -133,8 +133,8 @@ Table eval_table(const Results& results) {
       .header = {"run", "length", "mode", "stride", "split", "score", "tokens", "loss", "standard error",
                  "perplexity", "word perplexity", "bits per byte", "tokens/s", "memory (MiB)"},
       .rows = {}};
-  for (const Run& r : results.runs)
-    for (const Eval& e : r.evals)
+  for (const RunRecord& r : results.runs)
+    for (const EvalRecord& e : r.evals)
       table.rows.push_back({text_cell(r.name), count_cell(e.length), text_cell(e.mode), count_cell(e.stride),
                             text_cell(e.split), text_cell(e.score), count_cell(e.tokens),
                             number_cell(e.loss, 4), number_cell(e.standard_error, 4),
@@ -150,7 +150,7 @@ Table position_loss_table(const Results& results) {
               .note = "",
               .header = {"run", "from", "to", "tokens", "loss"},
               .rows = {}};
-  for (const Run& r : results.runs)
+  for (const RunRecord& r : results.runs)
     for (const PositionLoss& p : r.per_position)
       table.rows.push_back({text_cell(r.name), count_cell(p.from), count_cell(p.to), count_cell(p.tokens),
                             number_cell(p.loss, 4)});
@@ -166,7 +166,7 @@ Table decomposition_table(const Results& results) {
           "context beyond.",
       .header = {"run", "method", "trained at", "length", "total", "fewer early tokens", "context beyond"},
       .rows = {}};
-  for (const Run& r : results.runs)
+  for (const RunRecord& r : results.runs)
     for (const Decomposition& d : r.decomposition)
       table.rows.push_back({text_cell(r.name), text_cell(method_title(r.position)),
                             count_cell(r.train_length), count_cell(d.length), number_cell(d.total, 4),
@@ -180,7 +180,7 @@ Table curve_table(const Results& results) {
               .note = "",
               .header = {"run", "step", "tokens", "seconds", "loss", "validation loss"},
               .rows = {}};
-  for (const Run& r : results.runs)
+  for (const RunRecord& r : results.runs)
     for (const CurvePoint& p : r.curve)
       table.rows.push_back({text_cell(r.name), count_cell(p.step), count_cell(p.tokens),
                             number_cell(p.seconds, 2), number_cell(p.loss, 4), number_cell(p.valid_loss, 4)});
@@ -193,7 +193,7 @@ Table bias_table(const Results& results) {
               .note = "",
               .header = {"run", "layer", "head", "distance", "bias"},
               .rows = {}};
-  for (const Run& r : results.runs) {
+  for (const RunRecord& r : results.runs) {
     if (!r.biases) continue;
     const size_t distances =
         r.biases->slopes.empty() ? r.biases->table[0].size() : 2;  // a slope needs no more

@@ -23,7 +23,8 @@ inline double sample_mean_loss(const std::string& position, int64_t length, int6
   return sum / static_cast<double>(length);
 }
 
-inline Eval sample_eval(const std::string& mode, int64_t length, int64_t stride, double loss, double speed) {
+inline EvalRecord sample_eval(const std::string& mode, int64_t length, int64_t stride, double loss,
+                              double speed) {
   return {.length = length,
           .mode = mode,
           .stride = stride,
@@ -37,26 +38,26 @@ inline Eval sample_eval(const std::string& mode, int64_t length, int64_t stride,
           .peak_memory_bytes = 40'000'000 + 3000 * length};
 }
 
-inline Run sample_run(const std::string& position, int64_t train_length, int64_t seed, double cost) {
+inline RunRecord sample_run(const std::string& position, int64_t train_length, int64_t seed, double cost) {
   const double wobble =
       0.006 * static_cast<double>(seed) - 0.009 - 0.02 * std::log2(static_cast<double>(train_length) / 64);
   const double speed = 26000 / cost * (train_length > 64 ? 0.9 : 1.0);
-  Run run{.name = position + "-L" + std::to_string(train_length) + "-s" + std::to_string(seed),
-          .position = position,
-          .train_length = train_length,
-          .seed = seed,
-          .parameters = 823'000,
-          .steps = 1000,
-          .tokens = 2'048'000,
-          .train_seconds = 2'048'000 / speed,
-          .train_tokens_per_second = speed,
-          .train_peak_memory_bytes =
-              static_cast<int64_t>((90e6 + 2e5 * static_cast<double>(train_length)) * (0.9 + 0.1 * cost)),
-          .curve = {},
-          .biases = {},
-          .evals = {},
-          .per_position = {},
-          .decomposition = {}};
+  RunRecord run{.name = position + "-L" + std::to_string(train_length) + "-s" + std::to_string(seed),
+                .position = position,
+                .train_length = train_length,
+                .seed = seed,
+                .parameters = 823'000,
+                .steps = 1000,
+                .tokens = 2'048'000,
+                .train_seconds = 2'048'000 / speed,
+                .train_tokens_per_second = speed,
+                .train_peak_memory_bytes = static_cast<int64_t>(
+                    (90e6 + 2e5 * static_cast<double>(train_length)) * (0.9 + 0.1 * cost)),
+                .curve = {},
+                .biases = {},
+                .evals = {},
+                .per_position = {},
+                .decomposition = {}};
   for (int64_t step = 10; step <= 1000; step += 10) {
     CurvePoint point{.step = step,
                      .tokens = step * 2048,
