@@ -12,6 +12,7 @@ constexpr CommandEntry kCommands[] = {
     {"prepare", "text to tokens", make_prepare_command},
     {"train", "train one model", make_train_command},
     {"eval", "perplexity at any lengths", make_eval_command},
+    {"report", "one HTML page and figure files from runs", make_report_command},
     {"positions", "the position methods, one line each", make_positions_command},
 };
 

@@ -62,24 +62,6 @@ EvalSummary summarize(const TokenFile& stream, const std::vector<float>& losses)
   return s;
 }
 
-Json EvalRecord::to_json() const {
-  const auto optional = [](const std::optional<double>& v) { return v ? Json(*v) : Json(nullptr); };
-  const auto& s = summary;
-  return {{"length", protocol.window},
-          {"mode", mode},
-          {"stride", protocol.stride},
-          {"split", split},
-          {"score", score},
-          {"tokens", s.tokens},
-          {"loss", s.loss},
-          {"standard_error", optional(s.standard_error)},
-          {"perplexity", std::exp(s.loss)},
-          {"word_perplexity", optional(s.word_loss ? std::optional(std::exp(*s.word_loss)) : std::nullopt)},
-          {"bits_per_byte", optional(s.byte_loss ? std::optional(*s.byte_loss / std::log(2.0)) : std::nullopt)},
-          {"tokens_per_second", static_cast<double>(s.tokens) / std::max(seconds, 1e-9)},
-          {"peak_memory_bytes", peak_memory_bytes}};
-}
-
 std::vector<PositionBin> loss_by_position(const std::vector<float>& losses, int64_t window) {
   std::vector<PositionBin> bins;
   for (int64_t from = 0; from < window;) {
@@ -99,7 +81,7 @@ std::vector<PositionBin> loss_by_position(const std::vector<float>& losses, int6
   return bins;
 }
 
-Decomposition decompose_gain(const std::vector<float>& losses, int64_t window, int64_t train_length) {
+GainSplit split_gain(const std::vector<float>& losses, int64_t window, int64_t train_length) {
   const int64_t windows = static_cast<int64_t>(losses.size()) / window;
   require(windows > 0, "{} tokens do not fill one window of {}", losses.size(), window);
   require(train_length > 0 && train_length < window, "the window ({}) must exceed the training length ({})", window,
@@ -112,7 +94,7 @@ Decomposition decompose_gain(const std::vector<float>& losses, int64_t window, i
   const int64_t tenth = std::max<int64_t>(train_length / 10, 1);
   const double early = std::accumulate(l.begin(), edge, 0.0), late = std::accumulate(edge, l.end(), 0.0);
   const double at_L = std::accumulate(edge - tenth, edge, 0.0) / static_cast<double>(tenth);
-  Decomposition d{.length = window};
+  GainSplit d;
   d.total = (early + late) / N - early / L;
   d.curse_relief = early / N - early / L + (N - L) / N * at_L;
   d.beyond = (late - (N - L) * at_L) / N;

@@ -1,10 +1,8 @@
 // What per-token losses mean: perplexities, their uncertainty, loss by position, where a gain comes from.
 #pragma once
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "base/records.h"
 #include "evaluate/protocol.h"
 
 namespace longshot {
@@ -16,16 +14,6 @@ struct EvalSummary {
   std::optional<double> word_loss, byte_loss;  // nats per word and per byte; none where the counts are unknown
 };
 EvalSummary summarize(const TokenFile& stream, const std::vector<float>& losses);
-
-// One object of `eval --json`'s "results".
-struct EvalRecord {
-  Protocol protocol;
-  std::string mode, split, score;
-  EvalSummary summary;
-  double seconds = 0;
-  size_t peak_memory_bytes = 0;
-  Json to_json() const;
-};
 
 // Mean loss of targets at window positions [from, to).
 struct PositionBin {
@@ -41,10 +29,9 @@ std::vector<PositionBin> loss_by_position(const std::vector<float>& losses, int6
 //   nonoverlap(N) - nonoverlap(L) = total
 //   curse relief   sum_{t<L} l(t) / N - sum_{t<L} l(t) / L + (N - L) / N * l_L      fewer starved early tokens
 //   beyond         sum_{L<=t<N} (l(t) - l_L) / N                                    use (< 0) or harm (> 0) of context > L
-struct Decomposition {
-  int64_t length = 0;
+struct GainSplit {
   double total = 0, curse_relief = 0, beyond = 0;
 };
-Decomposition decompose_gain(const std::vector<float>& losses, int64_t window, int64_t train_length);
+GainSplit split_gain(const std::vector<float>& losses, int64_t window, int64_t train_length);
 
 }  // namespace longshot

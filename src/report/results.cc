@@ -196,7 +196,7 @@ class Reader {
 };
 
 template <class V>
-void fields(V& v, Eval& e) {
+void fields(V& v, EvalRecord& e) {
   v("length", e.length, kPositiveCount);
   v("mode", e.mode, {"nonoverlapping", "sliding"});
   v("stride", e.stride, kPositiveCount);
@@ -246,7 +246,7 @@ void fields(V& v, Biases& b) {
 }
 
 template <class V>
-void fields(V& v, Run& r) {
+void fields(V& v, RunRecord& r) {
   v("name", r.name);
   v("position", r.position);
   v("train_length", r.train_length, kPositiveCount);
@@ -298,7 +298,7 @@ void fields(V& v, Results& r) {
 template <class T>
 void check(const T&, const Reader&) {}
 
-void check(const Eval& e, const Reader& reader) {
+void check(const EvalRecord& e, const Reader& reader) {
   const std::string& where = reader.where();
   require(e.stride <= e.length, "{}: stride {} is longer than the window {}", where, e.stride, e.length);
   require(e.mode != "nonoverlapping" || e.stride == e.length,
@@ -338,7 +338,7 @@ void check(const Biases& b, const Reader& reader) {
             where, row.size(), b.table[0].size());
 }
 
-void check(const Run& r, const Reader& reader) {
+void check(const RunRecord& r, const Reader& reader) {
   const std::string& where = reader.where();
   require(!r.name.empty(), "{}: name is empty", where);
   require(!r.position.empty(), "{}: position is empty", where);
@@ -350,7 +350,7 @@ void check(const Run& r, const Reader& reader) {
 void check(const Results& r, const Reader& reader) {
   const std::string& where = reader.where();
   std::set<std::string> names;
-  for (const Run& run : r.runs)
+  for (const RunRecord& run : r.runs)
     require(names.insert(run.name).second, "{}: two runs are named '{}'", where, run.name);
 }
 
@@ -369,10 +369,10 @@ Results Results::from_json(const Json& json, const std::string& origin) {
   return results;
 }
 
-Json run_to_json(const Run& run) { return Writer::written(run); }
+Json run_to_json(const RunRecord& run) { return Writer::written(run); }
 
-Run run_from_json(const Json& json, const std::string& origin) {
-  Run run;
+RunRecord run_from_json(const Json& json, const std::string& origin) {
+  RunRecord run;
   Reader::read(json, origin, run);
   return run;
 }

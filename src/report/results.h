@@ -14,29 +14,30 @@ using OptionalNumber = std::optional<double>;
 using OptionalCount = std::optional<int64_t>;
 
 // One perplexity with its protocol. `loss` is in nats per token; null where the model gave no finite number.
-struct Eval {
+struct EvalRecord {
   int64_t length = 0;  // window
   std::string mode = "nonoverlapping";
   int64_t stride = 0;  // tokens the window advances; = length when nonoverlapping
   std::string split = "valid";
   std::string score = "same";  // "same": the same tokens at every length; "all": every token of the split
   int64_t tokens = 0;          // scored
-  OptionalNumber loss, standard_error, perplexity, word_perplexity, bits_per_byte, tokens_per_second;
-  OptionalCount peak_memory_bytes;
+  OptionalNumber loss{}, standard_error{}, perplexity{}, word_perplexity{}, bits_per_byte{},
+      tokens_per_second{};
+  OptionalCount peak_memory_bytes{};
 };
 
 // State of training after `step` steps: mean training loss since the point before, validation loss where
 // taken.
 struct CurvePoint {
   int64_t step = 0;
-  OptionalCount tokens;
-  OptionalNumber seconds, loss, valid_loss;
+  OptionalCount tokens{};
+  OptionalNumber seconds{}, loss{}, valid_loss{};
 };
 
 // Mean loss of tokens that have t tokens of context before them, from <= t < to.
 struct PositionLoss {
   int64_t from = 0, to = 0, tokens = 0;
-  OptionalNumber loss;
+  OptionalNumber loss{};
 };
 
 // nonoverlapping loss at `length` minus that at the training length = total = curse_relief + beyond.
@@ -49,33 +50,33 @@ struct Decomposition {
 // -slopes[h] d, or table[h][min(d, last)].
 struct Biases {
   int64_t heads = 0, layer = 0;
-  std::vector<double> slopes;              // [heads] or empty
-  std::vector<std::vector<double>> table;  // [heads][distances] or empty
+  std::vector<double> slopes{};              // [heads] or empty
+  std::vector<std::vector<double>> table{};  // [heads][distances] or empty
 
   double at(size_t head, size_t distance) const;
 };
 
-struct Run {
+struct RunRecord {
   std::string name, position;
   int64_t train_length = 0;
-  OptionalCount seed, parameters, steps, tokens;
-  OptionalNumber train_seconds, train_tokens_per_second;
-  OptionalCount train_peak_memory_bytes;
-  std::vector<CurvePoint> curve;
-  std::optional<Biases> biases;
-  std::vector<Eval> evals;
-  std::vector<PositionLoss> per_position;
-  std::vector<Decomposition> decomposition;
+  OptionalCount seed{}, parameters{}, steps{}, tokens{};
+  OptionalNumber train_seconds{}, train_tokens_per_second{};
+  OptionalCount train_peak_memory_bytes{};
+  std::vector<CurvePoint> curve{};
+  std::optional<Biases> biases{};
+  std::vector<EvalRecord> evals{};
+  std::vector<PositionLoss> per_position{};
+  std::vector<Decomposition> decomposition{};
 };
 
 struct Machine {
   std::string cpu;
-  OptionalCount threads, memory_bytes;
+  OptionalCount threads{}, memory_bytes{};
 };
 
 struct Dataset {
   std::string name, tokenizer;
-  OptionalCount vocabulary, train_tokens;
+  OptionalCount vocabulary{}, train_tokens{};
 };
 
 struct Results {
@@ -85,15 +86,15 @@ struct Results {
   std::string command;  // as typed
   std::string config;   // the effective options as TOML
   Dataset data;
-  std::vector<Run> runs;
+  std::vector<RunRecord> runs{};
 
   Json to_json() const;
   // `origin` (a file's name) begins every message.
   static Results from_json(const Json& json, const std::string& origin);
 };
 
-Json run_to_json(const Run& run);
-Run run_from_json(const Json& json, const std::string& origin);
+Json run_to_json(const RunRecord& run);
+RunRecord run_from_json(const Json& json, const std::string& origin);
 
 Results read_results(const fs::path& path);
 void write_results(const fs::path& path, const Results& results);

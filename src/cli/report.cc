@@ -1,0 +1,43 @@
+#include "report/report.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "longshot.h"
+#include "report/table.h"
+
+namespace longshot {
+namespace {
+
+class ReportCommand : public Command {
+ public:
+  void options(Options& o) override {
+    o.add("out", out_, "directory for report.html and figures/; empty: beside the first argument");
+    o.add("figures", report_.figures, "also write each chart as SVG and PNG, by gnuplot");
+    o.add("chart-js", report_.chart_js, "Chart.js to put into the page");
+  }
+  Arguments arguments() const override { return {"RUN", 1, 10000}; }
+
+  int run() override {
+    Results results = gather_results({args.begin(), args.end()});
+    if (results.version.empty()) results.version = version();
+    if (out_.empty())
+      out_ = (fs::is_directory(args[0]) ? fs::path(args[0]) : fs::path(args[0]).parent_path()).string();
+    const ReportFiles files = write_report(results, out_.empty() ? "." : out_, report_);
+    for (const std::string& note : files.notes) fmt::print(stderr, "longshot: {}\n", note);
+    for (const Table& table : perplexity_tables(results)) fmt::print("{}\n", terminal_text(table));
+    fmt::print("{}\n", files.page.string());
+    return 0;
+  }
+
+ private:
+  std::string out_;
+  ReportOptions report_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_report_command() { return std::make_unique<ReportCommand>(); }
+
+}  // namespace longshot

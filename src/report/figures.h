@@ -1,0 +1,22 @@
+// Figure files for papers, by gnuplot: NAME.svg, NAME.png, and NAME.gp with data and commands, to change and
+// run again.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "report/chart.h"
+
+namespace longshot {
+
+struct FigureFiles {
+  std::vector<fs::path> files;
+  std::string note;  // why some are missing, "" if none is
+};
+
+// Writes every chart into `dir`. A missing gnuplot is a note, not an error.
+FigureFiles write_figures(const std::vector<Chart>& charts, const fs::path& dir,
+                          const std::string& gnuplot = "gnuplot");
+
+std::string gnuplot_script(const Chart& chart);
+
+}  // namespace longshot

@@ -1,0 +1,16 @@
+// The report: one HTML file that needs nothing else, neither network nor other files.
+#pragma once
+#include <string>
+
+#include "report/results.h"
+
+namespace longshot {
+
+struct PageOptions {
+  std::string chart_js;  // the text of Chart.js; empty: the charts stay static drawings, and the page says so
+  std::string note;      // shown at the end, e.g. why figure files are missing
+};
+
+std::string page_html(const Results& results, const PageOptions& options);
+
+}  // namespace longshot

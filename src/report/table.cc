@@ -1,0 +1,156 @@
+#include "report/table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "report/summary.h"
+#include "report/text.h"
+
+namespace longshot {
+namespace {
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
+std::string padded(const std::string& text, size_t width, bool right) {
+  const std::string space(width - std::min(width, text_width(text)), ' ');
+  return right ? space + text : text + space;
+}
+
+// One line whatever the names contain: a terminal obeys control characters.
+std::string one_line(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  return text;
+}
+
+// "20.05 ± 0.04": the mean over seeds and their standard deviation.
+Cell perplexity_cell(const Stat& stat) {
+  Cell cell{.text = perplexity_text(stat.mean), .raw = fmt::format("{:.6g}", stat.mean), .number = true};
+  if (stat.count > 1) cell.text += " ± " + perplexity_text(stat.deviation);
+  return cell;
+}
+
+}  // namespace
+
+std::string perplexity_text(double p) {
+  if (p < 100) return fmt::format("{:.2f}", p);
+  if (p < 1e3) return fmt::format("{:.1f}", p);
+  return p < 1e5 ? fmt::format("{:.0f}", p) : fmt::format("{:.1e}", p);
+}
+
+Cell text_cell(std::string text) { return {.text = text, .raw = text}; }
+
+Cell number_cell(const OptionalNumber& value, int decimals) {
+  if (!value) return {.text = "–", .raw = "", .number = true};
+  return {
+      .text = fmt::format("{:.{}f}", *value, decimals), .raw = fmt::format("{:.9g}", *value), .number = true};
+}
+
+Cell count_cell(const OptionalCount& value) {
+  if (!value) return {.text = "–", .raw = "", .number = true};
+  return {.text = fmt::format("{}", *value), .raw = fmt::format("{}", *value), .number = true};
+}
+
+std::string terminal_text(const Table& table) {
+  std::vector<std::vector<std::string>> lines(1);
+  for (const std::string& name : table.header) lines[0].push_back(one_line(name));
+  for (const auto& row : table.rows) {
+    auto& line = lines.emplace_back();
+    for (const Cell& cell : row) line.push_back(one_line(cell.text) + (cell.best ? "*" : ""));
+  }
+  std::vector<size_t> widths(table.header.size(), 0);
+  for (const auto& line : lines)
+    for (size_t c = 0; c < line.size(); ++c) widths[c] = std::max(widths[c], text_width(line[c]));
+
+  std::string out = one_line(table.title) + "\n";
+  for (size_t r = 0; r < lines.size(); ++r) {
+    std::string text;
+    for (size_t c = 0; c < lines[r].size(); ++c) {
+      const bool right = r > 0 ? table.rows[r - 1][c].number : !table.rows.empty() && table.rows[0][c].number;
+      text += (c > 0 ? "  " : "") + padded(lines[r][c], widths[c], right);
+    }
+    out += text.substr(0, text.find_last_not_of(' ') + 1) + "\n";
+  }
+  if (!table.note.empty()) out += one_line(table.note) + "\n";
+  return out;
+}
+
+std::string csv_text(const Table& table) {
+  std::string out;
+  const auto add = [&](const std::string& text, bool last) {
+    out.append(csv_field(text)).append(last ? "\r\n" : ",");
+  };
+  for (size_t c = 0; c < table.header.size(); ++c) add(table.header[c], c + 1 == table.header.size());
+  for (const auto& row : table.rows)
+    for (size_t c = 0; c < row.size(); ++c) add(row[c].raw, c + 1 == row.size());
+  return out;
+}
+
+std::string html_text(const Table& table) {
+  std::string out = fmt::format(
+      "<figure class=\"table\" id=\"table-{}\"><figcaption>{} <a class=\"csv\" download=\"{}.csv\" "
+      "href=\"data:text/csv;charset=utf-8,{}\">CSV</a></figcaption>\n<div "
+      "class=\"scroll\"><table>\n<thead><tr>",
+      escape_html(table.id), escape_html(table.title), escape_html(table.id), escape_url(csv_text(table)));
+  for (size_t c = 0; c < table.header.size(); ++c) {
+    const bool number = !table.rows.empty() && table.rows[0][c].number;
+    out += fmt::format("<th{}>{}</th>", number ? " class=\"n\"" : "", escape_html(table.header[c]));
+  }
+  out += "</tr></thead>\n<tbody>\n";
+  for (const auto& row : table.rows) {
+    out += "<tr>";
+    for (const Cell& cell : row)
+      out += fmt::format("<td{}>{}</td>",
+                         cell.best     ? " class=\"n best\""
+                         : cell.number ? " class=\"n\""
+                                       : "",
+                         escape_html(cell.text));
+    out += "</tr>\n";
+  }
+  out += "</tbody></table></div>\n";
+  if (!table.note.empty()) out += fmt::format("<p class=\"note\">{}</p>\n", escape_html(table.note));
+  return out + "</figure>\n";
+}
+
+std::vector<Table> perplexity_tables(const Results& results) {
+  std::vector<Table> tables;
+  const std::vector<Group> groups = groups_of(results);
+  for (const Protocol& protocol : protocols_of(results)) {
+    Table table{
+        .id = fmt::format("perplexity-{}", tables.size() + 1),
+        .title = fmt::format("Perplexity, {}", protocol.text()),
+        .note = "Rows: method and training length; columns: test length. * or bold: the lowest of a column.",
+        .header = {"method", "trained at"},
+        .rows = {}};
+    const std::vector<int64_t> lengths = lengths_of(results, protocol);
+    for (const int64_t length : lengths) table.header.push_back(fmt::format("{}", length));
+    for (const Group& group : groups) {
+      std::vector<Cell> row{text_cell(method_title(group.position)), count_cell(group.train_length)};
+      bool any = false;
+      for (const int64_t length : lengths) {
+        const Measured measured = group.perplexity(protocol, length);
+        any = any || measured.asked;
+        row.push_back(measured.stat
+                          ? perplexity_cell(*measured.stat)
+                          : Cell{.text = measured.asked ? "not finite" : "–", .raw = "", .number = true});
+      }
+      if (any) table.rows.push_back(std::move(row));
+    }
+    for (size_t c = 2; c < table.header.size() && table.rows.size() > 1; ++c) {
+      Cell* best = nullptr;
+      for (auto& row : table.rows)
+        if (!row[c].raw.empty() && (!best || std::stod(row[c].raw) < std::stod(best->raw))) best = &row[c];
+      if (best) best->best = true;
+    }
+    if (!table.rows.empty()) tables.push_back(std::move(table));
+  }
+  return tables;
+}
+
+}  // namespace longshot

@@ -1,0 +1,180 @@
+#include "report/summary.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "report/charts.h"
+#include "report/sample.h"
+#include "report/table.h"
+#include "report/tables.h"
+
+namespace longshot {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+RunRecord tiny_run(const std::string& position, int64_t train_length, int64_t seed,
+                   const std::vector<std::pair<int64_t, double>>& perplexities) {
+  RunRecord run{.name = fmt::format("{}-{}-{}", position, train_length, seed),
+                .position = position,
+                .train_length = train_length,
+                .seed = seed,
+                .curve = {},
+                .biases = {},
+                .evals = {},
+                .per_position = {},
+                .decomposition = {}};
+  for (const auto& [length, perplexity] : perplexities)
+    run.evals.push_back(sample_eval("nonoverlapping", length, length, std::log(perplexity), 1000));
+  return run;
+}
+
+TEST(Summary, StatisticsOverSeeds) {
+  const Stat stat = *stat_of({1, 2, 6});
+  EXPECT_DOUBLE_EQ(stat.mean, 3);
+  EXPECT_DOUBLE_EQ(stat.low, 1);
+  EXPECT_DOUBLE_EQ(stat.high, 6);
+  EXPECT_DOUBLE_EQ(stat.deviation, std::sqrt(7.0));
+  EXPECT_FALSE(stat_of({}));
+  EXPECT_EQ(stat_of({4})->deviation, 0);
+}
+
+TEST(Summary, GroupsAndProtocolsOfTheSample) {
+  const Results results = sample_results();
+  EXPECT_THAT(positions_of(results), ElementsAre("alibi", "sinusoidal", "rotary", "t5"));
+  EXPECT_THAT(train_lengths_of(results), ElementsAre(64, 128));
+  const auto groups = groups_of(results);
+  ASSERT_EQ(groups.size(), 8u);
+  EXPECT_EQ(groups[0].runs.size(), 2u);
+  const auto protocols = protocols_of(results);
+  ASSERT_EQ(protocols.size(), 2u);
+  EXPECT_EQ(protocols[0].mode, "nonoverlapping");
+  EXPECT_EQ(protocols[1].text(),
+            "sliding windows, stride 32, valid split, the same tokens scored at every length");
+  EXPECT_THAT(lengths_of(results, protocols[1]), ElementsAre(64, 128, 256, 512, 1024));
+}
+
+TEST(Summary, AStrideThatFollowsTheLengthIsOneProtocol) {
+  Results results = sample_results();
+  for (RunRecord& run : results.runs)
+    for (EvalRecord& e : run.evals)
+      if (e.mode == "sliding") e.stride = e.length / 2;
+  EXPECT_EQ(protocols_of(results).size(), 2u);
+  // Two strides at one length are two protocols.
+  results.runs[0].evals.push_back(sample_eval("sliding", 64, 1, 2.0, 10));
+  EXPECT_GT(protocols_of(results).size(), 2u);
+}
+
+TEST(Summary, Verdicts) {
+  Results results;
+  results.runs = {
+      tiny_run("alibi", 64, 1, {{64, 10}, {128, 9}, {256, 9.5}}),
+      tiny_run("t5", 64, 1, {{64, 10}, {256, 10.1}}), tiny_run("rotary", 64, 1, {{64, 10}, {256, 14}}),
+      tiny_run("sinusoidal", 64, 1, {{64, 10}, {256, 15.1}}), tiny_run("none", 64, 1, {{64, 10}})};
+  const auto groups = groups_of(results);
+  const Protocol protocol = protocols_of(results)[0];
+  const auto all = extrapolations(groups, protocol, lengths_of(results, protocol));
+  ASSERT_EQ(all.size(), 4u) << "a model tested at its own length alone says nothing";
+  EXPECT_STREQ(all[0].verdict(), "improves");
+  EXPECT_EQ(all[0].best_length, 128);
+  EXPECT_EQ(all[0].longest, 256);
+  EXPECT_STREQ(all[1].verdict(), "holds");
+  EXPECT_STREQ(all[2].verdict(), "degrades");
+  EXPECT_STREQ(all[3].verdict(), "breaks");
+}
+
+TEST(Summary, TheSavingIsStated) {
+  Results results;
+  results.runs = {tiny_run("sinusoidal", 128, 1, {{128, 10.0}}),
+                  tiny_run("alibi", 64, 1, {{64, 11}, {128, 9.98}}), tiny_run("alibi", 128, 1, {{128, 9.5}})};
+  results.runs[0].train_seconds = 200, results.runs[1].train_seconds = 150;
+  results.runs[0].train_peak_memory_bytes = 1000, results.runs[1].train_peak_memory_bytes = 890;
+  const auto groups = groups_of(results);
+  const auto all = savings(groups, protocols_of(results)[0]);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].longer->position, "sinusoidal");
+  EXPECT_TRUE(all[0].same());
+  EXPECT_EQ(all[0].sentence(),
+            "ALiBi trained at 64, tested at 128, reaches perplexity 9.98; Sinusoidal trained at 128 reaches "
+            "10.00: the same "
+            "within the spread, for 25% less training time and 11% less memory.");
+  EXPECT_FALSE(all[1].same());
+  EXPECT_THAT(all[1].sentence(), HasSubstr("5.1% worse"));
+  EXPECT_FALSE(all[1].time_saved) << "nothing is known about the third run's time";
+}
+
+TEST(Table, PerplexityOnTheTerminal) {
+  Results results;
+  results.runs = {tiny_run("sinusoidal", 64, 1, {{64, 8}, {128, 40.5}}),
+                  tiny_run("alibi", 64, 1, {{64, 9}, {128, 7.5}}),
+                  tiny_run("alibi", 64, 2, {{64, 9.5}, {128, 7.75}})};
+  results.runs[0].evals.push_back(sample_eval("nonoverlapping", 256, 256, 1, 1));
+  results.runs[0].evals.back().loss = results.runs[0].evals.back().perplexity = std::nullopt;
+  const auto tables = perplexity_tables(results);
+  ASSERT_EQ(tables.size(), 1u);
+  EXPECT_EQ(terminal_text(tables[0]),
+            "Perplexity, non-overlapping windows, valid split, the same tokens scored at every length\n"
+            "method      trained at           64           128         256\n"
+            "ALiBi               64  9.25 ± 0.35  7.62 ± 0.18*           –\n"
+            "Sinusoidal          64        8.00*         40.50  not finite\n"
+            "Rows: method and training length; columns: test length. * or bold: the lowest of a column.\n");
+  EXPECT_EQ(csv_text(tables[0]),
+            "method,trained at,64,128,256\r\nALiBi,64,9.25,7.625,\r\nSinusoidal,64,8,40.5,\r\n");
+}
+
+TEST(Table, HostileTextStaysText) {
+  Table table{
+      .id = "t", .title = "a\x1b[31m", .note = "", .header = {"x"}, .rows = {{text_cell("a,\"b\"\n<i>")}}};
+  EXPECT_EQ(csv_text(table), "x\r\n\"a,\"\"b\"\"\n<i>\"\r\n");
+  EXPECT_THAT(terminal_text(table), testing::Not(HasSubstr("\x1b")));
+  EXPECT_THAT(html_text(table), testing::AllOf(HasSubstr("&lt;i&gt;"), testing::Not(HasSubstr("<i>"))));
+}
+
+TEST(Charts, OfTheSample) {
+  const Results results = sample_results();
+  std::vector<std::string> ids;
+  for (const Chart& chart : all_charts(results)) ids.push_back(chart.id);
+  EXPECT_THAT(
+      ids, ElementsAre("perplexity-1-L64", "perplexity-1-L128", "perplexity-2-L64", "perplexity-2-L128",
+                       "grid", "positions-L64", "positions-L128", "relief-L64", "beyond-L64", "relief-L128",
+                       "beyond-L128", "train-speed", "eval-speed", "train-memory", "training-L64",
+                       "training-L128", "validation-L64", "validation-L128"));
+}
+
+TEST(Charts, PaperOverlayStartsAtOurPoint) {
+  const Chart chart = perplexity_charts(sample_results())[0];
+  const auto series = [&](const std::string& label) {
+    return *std::find_if(chart.series.begin(), chart.series.end(),
+                         [&](const Series& s) { return s.label == label; });
+  };
+  const Series ours = series("Sinusoidal"), paper = series("Sinusoidal, paper");
+  EXPECT_TRUE(paper.overlay);
+  EXPECT_EQ(paper.colour, ours.colour);
+  EXPECT_DOUBLE_EQ(paper.points[0].x, 64);
+  EXPECT_DOUBLE_EQ(paper.points[0].y, ours.points[0].y);
+  // Table 2: 406.01 at 15512 against 20.05 at 512.
+  EXPECT_NEAR(paper.points.back().x, 64 * 15512.0 / 512, 1e-9);
+  EXPECT_NEAR(paper.points.back().y, ours.points[0].y * 406.01 / 20.05, 1e-9);
+  EXPECT_EQ(ours.points[0].low.has_value(), true) << "two seeds make a band";
+}
+
+TEST(Charts, CostsAreRelativeToSinusoidalBesideThePapers) {
+  const Chart chart = cost_charts(sample_results())[0];
+  EXPECT_THAT(chart.categories, ElementsAre("ALiBi", "Sinusoidal", "Rotary", "T5 bias"));
+  ASSERT_EQ(chart.series.size(), 2u);
+  EXPECT_NEAR(chart.series[0].points[3].y, 1 / 1.04, 1e-9);
+  EXPECT_NEAR(chart.series[1].points[3].y, 14.4 / 28.5, 1e-9);
+}
+
+TEST(Charts, Ticks) {
+  EXPECT_THAT(ticks_between(0, 10, false), ElementsAre(0, 2, 4, 6, 8, 10));
+  EXPECT_THAT(ticks_between(3, 450, true), ElementsAre(5, 10, 20, 50, 100, 200));
+  EXPECT_THAT(ticks_between(6.4, 22, true), ElementsAre(7, 10, 15, 20));
+  EXPECT_THAT(ticks_between(5, 5, false), ElementsAre(5));
+  EXPECT_LE(ticks_between(1e-300, 1e300, true).size(), 601u);
+  EXPECT_LE(ticks_between(1e15, 1e15 + 1, false).size(), 10u);
+}
+
+}  // namespace
+}  // namespace longshot
