@@ -1,5 +1,7 @@
 #include "model/config.h"
 
+#include <cmath>
+
 #include "base/error.h"
 #include "position/position.h"
 
@@ -23,6 +25,12 @@ void ModelConfig::fields(Options& o) {
   o.add("attention-dropout", attention_dropout, "on attention probabilities");
   o.add("activation-dropout", activation_dropout, "behind the activation of the feed-forward layer");
   o.add("embedding-dropout", embedding_dropout, "on the embeddings");
+  o.add("adaptive-cutoffs", adaptive_cutoffs,
+        "adaptive input and softmax: first id of each further band, e.g. 20000,60000; none: one matrix");
+  o.add("adaptive-factor", adaptive_factor, "a band's vectors are shorter by this than those of the band before");
+  o.add("adaptive-dropout", adaptive_dropout, "on the input of the adaptive softmax, and inside its further bands");
+  o.add("adaptive-padding-rows", adaptive_padding_rows,
+        "as fairseq trains: the second id of every band learns nothing from being an input");
   o.add("document-mask", document_mask, "tokens do not see other documents");
   o.add("attention-epsilon", attention_epsilon,
         "far keys are left out when provably below this share of a query's attention; 0: never");
@@ -60,8 +68,25 @@ void ModelConfig::validate() {
   rate("attention-dropout", attention_dropout);
   rate("activation-dropout", activation_dropout);
   rate("embedding-dropout", embedding_dropout);
+  rate("adaptive-dropout", adaptive_dropout);
   rate("attention-epsilon", attention_epsilon);
+  if (is_adaptive()) {
+    for (size_t k = 0; k < adaptive_cutoffs.size(); ++k) {
+      const int64_t before = k == 0 ? 0 : adaptive_cutoffs[k - 1];
+      require_usage(adaptive_cutoffs[k] > before && adaptive_cutoffs[k] < vocab,
+                    "--adaptive-cutoffs must ascend from above 0 to below the vocabulary's {}, but has {}", vocab,
+                    adaptive_cutoffs[k]);
+    }
+    require_usage(adaptive_factor >= 1 && adaptive_dim(adaptive_cutoffs.size()) > 0,
+                  "--adaptive-factor {} leaves no elements of --dim {} for band {}, or is below 1", adaptive_factor, dim,
+                  adaptive_cutoffs.size());
+    require_usage(tied, "--adaptive-cutoffs shares the words of input and output, so --tied cannot be false");
+  }
   position_method(position);
+}
+
+int64_t ModelConfig::adaptive_dim(size_t band) const {
+  return static_cast<int64_t>(static_cast<double>(dim) / std::pow(adaptive_factor, static_cast<double>(band)));
 }
 
 Json ModelConfig::to_json() const {

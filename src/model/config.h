@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/options.h"
 #include "base/records.h"
@@ -29,6 +30,10 @@ struct ModelConfig {
   bool embed_scale = true;
 
   double dropout = 0, attention_dropout = 0, activation_dropout = 0, embedding_dropout = 0;
+  std::vector<int64_t> adaptive_cutoffs;  // first ids of bands 1, 2, ...; empty: neither adaptive input nor softmax
+  double adaptive_factor = 4;
+  double adaptive_dropout = 0;
+  bool adaptive_padding_rows = false;
   bool document_mask = false;
   double attention_epsilon = 0x1p-24;
 
@@ -39,6 +44,9 @@ struct ModelConfig {
 
   int64_t head_dim() const { return dim / heads; }
   int64_t ffn_dim() const { return ffn > 0 ? ffn : 4 * dim; }
+
+  bool is_adaptive() const { return !adaptive_cutoffs.empty(); }
+  int64_t adaptive_dim(size_t band) const;  // dim / factor^band
 
   Json to_json() const;
   static ModelConfig from_json(const Json& json, const std::string& origin);

@@ -20,7 +20,8 @@ class OutputLoss {
   // The same, and with loss = scale * sum: d_hidden, and adds to the parameters' gradients.
   struct Gradient {
     float scale;
-    Mat d_hidden;  // [rows, C]
+    Mat d_hidden;              // [rows, C]
+    uint64_t dropout_key = 0;  // for outputs that have dropout of their own
   };
   virtual void loss_and_gradient(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
                                  std::span<float> losses, const Gradient& gradient) = 0;

@@ -7,6 +7,7 @@ namespace longshot {
 namespace {
 
 constexpr uint64_t kEmbeddingPlace = 0xe;
+constexpr uint64_t kOutputPlace = uint64_t{1} << 32;  // layers count from 1
 
 }  // namespace
 
@@ -76,7 +77,8 @@ double TrainingPass::run(const TrainingBatch& batch, float scale, uint64_t dropo
     model_.layers()[i].forward(layer_pass(static_cast<int64_t>(i), batch, dropout_key), saved(i), scratch_);
   }
   const ConstMat hidden = model_.final_hidden(streams_[layers], final_, {mean_, rstd_});
-  model_.output().loss_and_gradient(hidden, batch.targets, output_scratch_, losses_, {scale, d_final_});
+  model_.output().loss_and_gradient(hidden, batch.targets, output_scratch_, losses_,
+                                    {scale, d_final_, mix64(dropout_key ^ kOutputPlace)});
 
   model_.final_hidden_backward(d_final_, streams_[layers], {mean_, rstd_}, dx_);
   for (size_t i = layers; i-- > 0;) {

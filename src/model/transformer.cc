@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "model/adaptive.h"
 #include "model/rows.h"
 
 namespace longshot {
@@ -23,9 +24,16 @@ std::map<std::string, std::string> own_options(const ModelConfig& config) {
 
 Transformer::Transformer(ModelConfig config, bool with_gradients) : config_(std::move(config)) {
   config_.validate();
-  auto embedding = std::make_unique<TokenEmbedding>(config_, parameters_);
-  const ParameterId tied = embedding->weight();
-  embedding_ = std::move(embedding);
+  AdaptiveBands bands;
+  ParameterId tied = 0;
+  if (config_.is_adaptive()) {
+    bands = add_adaptive_bands(config_, parameters_);
+    embedding_ = std::make_unique<AdaptiveEmbedding>(config_, parameters_, bands);
+  } else {
+    auto embedding = std::make_unique<TokenEmbedding>(config_, parameters_);
+    tied = embedding->weight();
+    embedding_ = std::move(embedding);
+  }
   position_ = make_position(config_.position, {.layers = config_.layers,
                                                .heads = config_.heads,
                                                .head_dim = config_.head_dim(),
@@ -38,10 +46,14 @@ Transformer::Transformer(ModelConfig config, bool with_gradients) : config_(std:
   layers_.reserve(static_cast<size_t>(config_.layers));
   for (int64_t i = 0; i < config_.layers; ++i) layers_.emplace_back(config_, parameters_, i);
   if (config_.final_norm) final_norm_.emplace(parameters_, config_, "final_norm");
-  const double deviation = 1 / std::sqrt(static_cast<double>(config_.dim));
-  const ParameterId weight =
-      config_.tied ? tied : parameters_.add("output.weight", {config_.vocab, config_.dim}, true, gaussian(deviation));
-  output_ = std::make_unique<LinearOutput>(parameters_, weight, config_.vocab);
+  if (config_.is_adaptive()) {
+    output_ = std::make_unique<AdaptiveSoftmax>(config_, parameters_, bands);
+  } else {
+    const double deviation = 1 / std::sqrt(static_cast<double>(config_.dim));
+    const ParameterId weight =
+        config_.tied ? tied : parameters_.add("output.weight", {config_.vocab, config_.dim}, true, gaussian(deviation));
+    output_ = std::make_unique<LinearOutput>(parameters_, weight, config_.vocab);
+  }
   parameters_.allocate(with_gradients);
 
   std::vector<std::span<float>> values, grads;

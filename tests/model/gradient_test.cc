@@ -120,6 +120,18 @@ TEST(Gradients, EveryModelOption) {
   }
 }
 
+TEST(Gradients, AdaptiveInputAndSoftmax) {
+  for (const double dropout : {0.0, 0.2}) {
+    SCOPED_TRACE(dropout);
+    ModelConfig c = smooth("alibi");
+    c.adaptive_cutoffs = {9, 20};
+    c.adaptive_factor = 2;
+    c.adaptive_dropout = dropout;
+    c.final_norm = false;
+    Checker(c, false).check();
+  }
+}
+
 TEST(Gradients, Relu) {
   ModelConfig c = tiny_config();
   c.activation_dropout = 0.2;
