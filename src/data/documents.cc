@@ -250,7 +250,10 @@ bool Documents::next(Chunk& chunk) {
       file_.reset();
       position_ = {.input = position_.input + 1, .documents = position_.documents};
     }
-    if (!chunk.segments.empty()) return true;
+    if (!chunk.segments.empty()) {
+      chunk.before = std::exchange(emitted_, emitted_ + chunk.text.size());
+      return true;
+    }
   }
 }
 

@@ -51,6 +51,7 @@ struct Segment {
 struct Chunk {
   std::string name;   // of the input
   bool json = false;  // a segment is a JSON value, not text
+  uint64_t before = 0;  // bytes of text in all chunks before it
   std::string text;
   std::vector<Segment> segments;
 };
@@ -98,6 +99,7 @@ class Documents {
   DocumentConfig config_;
   Cut cut_;
   Position position_;
+  uint64_t emitted_ = 0;
 
   std::unique_ptr<TextInput> file_;
   TextFormat format_ = TextFormat::kText;  // of the open file

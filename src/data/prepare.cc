@@ -214,7 +214,7 @@ bool Job::make_tokenizer() {
     if (!train_tokenizer()) return false;
   } else {
     require_usage(fs::exists(config_.tokenizer),
-                  "--tokenizer {}: neither a kind of tokenizer (byte, word) nor a file", config_.tokenizer);
+                  "--tokenizer {}: neither a kind of tokenizer (byte, word, bpe, sentencepiece) nor a file", config_.tokenizer);
     tokenizer_ = load_tokenizer(config_.tokenizer);
   }
   tokenizer_->save(partial_);
@@ -224,12 +224,13 @@ bool Job::make_tokenizer() {
 }
 
 bool Job::train_tokenizer() {
-  const auto trainer = make_trainer({config_.tokenizer, config_.vocab_size}, threads());
+  const auto trainer = make_trainer({config_.tokenizer, config_.vocab_size, config_.sentencepiece_model}, threads());
   Documents reader = documents([&](std::string_view text) { return trainer->cut(text); });
   bool stopped = false;
   for_each_batch(
       reader,
       [&](size_t, const Chunk& chunk, int thread) {
+        if (chunk.before >= trainer->enough()) return;
         std::string scratch;
         for (const Segment& segment : chunk.segments) {
           if (split_of(segment) == 0) trainer->add(thread, text_of(chunk, segment, scratch));
@@ -237,7 +238,7 @@ bool Job::train_tokenizer() {
       },
       [&](const ChunkBatch& batch) {
         stopped = !go_on("building the vocabulary", batch.raw_bytes);
-        return !stopped;
+        return !stopped && batch.chunks[batch.count - 1].before < trainer->enough();
       });
   if (!stopped) tokenizer_ = trainer->finish();
   return !stopped;
@@ -405,8 +406,10 @@ void PrepareConfig::fields(Options& o) {
   o.add("document-separator", document_separator, "a line equal to this ends a document (plain text)");
   o.add("allow-binary", allow_binary, "take files that do not look like text");
   o.group("tokenizer");
-  o.add("tokenizer", tokenizer, "byte, word, or a file made elsewhere (fairseq dict.txt)");
-  o.add("vocab-size", vocab_size, "entries of a vocabulary built here; 0: all words");
+  o.add("tokenizer", tokenizer,
+        "byte, word, bpe, sentencepiece, or a file: tokenizer.json, vocab.json (with merges.txt), vocab.txt, dict.txt, *.model");
+  o.add("vocab-size", vocab_size, "entries of a vocabulary built here; 0: all words, or 8192 pieces");
+  o.add("sentencepiece-model", sentencepiece_model, {"unigram", "bpe"}, "kind of model that SentencePiece learns");
   o.group("output");
   o.add("out", out, "directory of the token set");
   o.add("overwrite", overwrite, "replace what is there");

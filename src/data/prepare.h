@@ -23,6 +23,7 @@ struct PrepareConfig {
   uint64_t seed = 1;
   std::string tokenizer = "word";
   int vocab_size = 0;
+  std::string sentencepiece_model = "unigram";
   std::string format = "auto", json_field = "text", document_separator;
   bool allow_binary = false, overwrite = false;
   std::string out;

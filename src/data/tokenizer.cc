@@ -1,7 +1,7 @@
 #include "data/tokenizer.h"
 
 #include "base/error.h"
-#include "base/records.h"
+#include "data/hf_tokenizer.h"
 #include "data/tokenizers.h"
 
 namespace longshot {
@@ -14,7 +14,22 @@ uint64_t fnv1a(std::string_view bytes) {
 }
 
 // Tokenizer files by name, in the order they are looked for in a directory.
-constexpr const char* kFileNames[] = {"tokenizer.byte.json", "tokenizer.dict.txt", "dict.txt"};
+constexpr const char* kFileNames[] = {"tokenizer.byte.json", "tokenizer.dict.txt", "tokenizer.json", "tokenizer.model",
+                                      "vocab.json",          "vocab.txt",          "dict.txt"};
+
+std::unique_ptr<Tokenizer> load_json(std::string text, const fs::path& path) {
+  const std::string origin = path.string();
+  const JsonTree json = parse_tree(text, origin);
+  if (json.contains("type") && json["type"] == "byte") return byte_tokenizer();
+  if (json.contains("model") && json["model"].is_object()) return hf_tokenizer(std::move(text), origin);
+  // GPT-2's vocab.json has its merges in a second file: merges.txt, or x-merges.txt beside x-vocab.json.
+  std::string name = path.filename().string();
+  const size_t vocab = name.find("vocab");
+  fs::path merges = path.parent_path() / "merges.txt";
+  if (vocab != std::string::npos) merges = path.parent_path() / name.replace(vocab, std::string::npos, "merges.txt");
+  require(fs::exists(merges), "{}: a vocabulary of BPE needs its merges, but there is no {}", origin, merges.string());
+  return hf_tokenizer(gpt2_json(text, read_text(merges), origin), origin);
+}
 
 }  // namespace
 
@@ -41,17 +56,16 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {
     for (const char* name : kFileNames) {
       if (fs::exists(path / name)) return load_tokenizer(path / name);
     }
-    fail("{}: holds no tokenizer (tokenizer.*, dict.txt)", path.string());
+    fail("{}: holds no tokenizer (tokenizer.*, vocab.json, vocab.txt, dict.txt)", path.string());
   }
-  const std::string origin = path.string();
+  const std::string origin = path.string(), name = path.filename().string();
   std::string text = read_text(path);
   require(!text.empty(), "{}: the file is empty; a tokenizer was expected", origin);
-  if (text.find_first_not_of(" \t\r\n") != std::string::npos &&
-      text[text.find_first_not_of(" \t\r\n")] == '{') {
-    const Json json = parse_json(text, origin);
-    if (json.contains("type") && json["type"] == "byte") return byte_tokenizer();
-    fail("{}: not a tokenizer this program knows", origin);
+  if (path.extension() == ".model") return sentencepiece_tokenizer(std::move(text), origin);
+  if (const size_t first = text.find_first_not_of(" \t\r\n"); first != std::string::npos && text[first] == '{') {
+    return load_json(std::move(text), path);
   }
+  if (name.ends_with("vocab.txt")) return hf_tokenizer(bert_json(text, origin), origin);
   return word_tokenizer(std::move(text), origin);
 }
 

@@ -22,8 +22,9 @@ class TokenizerTrainer {
 };
 
 struct TokenizerOptions {
-  std::string kind;    // "word"
-  int vocab_size = 0;  // 0: the kind's own default
+  std::string kind;    // "word", "bpe", "sentencepiece"
+  int vocab_size = 0;  // 0: all words; 8192 for the others
+  std::string sentencepiece_model = "unigram";
 };
 
 // Whether `kind` names a tokenizer that has to be built from text.

@@ -1,0 +1,203 @@
+#include "data/pretokenizer.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "base/error.h"
+#include "data/gpt2_split.h"
+
+namespace longshot {
+namespace {
+
+using Pieces = Pretokenizer::Pieces;
+
+// How the matches of a pattern cut a text.
+enum class Behavior { kIsolated, kRemoved, kContiguous, kMergedWithPrevious, kMergedWithNext };
+
+Behavior behavior_of(const JsonTree& json, const std::string& origin) {
+  const std::string name = json.value("behavior", "Isolated");
+  if (name == "Isolated") return Behavior::kIsolated;
+  if (name == "Removed") return Behavior::kRemoved;
+  if (name == "Contiguous") return Behavior::kContiguous;
+  if (name == "MergedWithPrevious") return Behavior::kMergedWithPrevious;
+  if (name == "MergedWithNext") return Behavior::kMergedWithNext;
+  fail("{}: the pre-tokenizer's behavior '{}' is not known", origin, name);
+}
+
+struct Match {
+  size_t begin, end;
+};
+
+// Cuts `text` at the matches, which are in order and do not overlap.
+void cut_at(std::string_view text, const std::vector<Match>& matches, Behavior behavior, Pieces& pieces) {
+  const auto put = [&](size_t begin, size_t end) {
+    if (begin < end) pieces.push_back(text.substr(begin, end - begin));
+  };
+  size_t at = 0;
+  for (size_t m = 0; m < matches.size(); ++m) {
+    auto [begin, end] = matches[m];
+    switch (behavior) {
+      case Behavior::kIsolated:
+        put(at, begin);
+        put(begin, end);
+        at = end;
+        break;
+      case Behavior::kRemoved:
+        put(at, begin);
+        at = end;
+        break;
+      case Behavior::kContiguous:
+        put(at, begin);
+        while (m + 1 < matches.size() && matches[m + 1].begin == end) end = matches[++m].end;
+        put(begin, end);
+        at = end;
+        break;
+      case Behavior::kMergedWithPrevious:
+        put(at, end);
+        at = end;
+        break;
+      case Behavior::kMergedWithNext:
+        put(at, begin);
+        at = begin;
+        break;
+    }
+  }
+  put(at, text.size());
+}
+
+std::vector<Match> complement(const std::vector<Match>& matches, size_t size) {
+  std::vector<Match> out;
+  size_t at = 0;
+  for (const Match& m : matches) {
+    if (at < m.begin) out.push_back({at, m.begin});
+    at = m.end;
+  }
+  if (at < size) out.push_back({at, size});
+  return out;
+}
+
+class Regex {
+ public:
+  Regex(const std::string& pattern, bool literal, const std::string& origin) {
+    int error = 0;
+    PCRE2_SIZE place = 0;
+    uint32_t options = PCRE2_UTF | PCRE2_MATCH_INVALID_UTF;
+    options |= literal ? PCRE2_LITERAL : PCRE2_UCP;
+    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), options, &error, &place, nullptr));
+    if (!code_) {
+      PCRE2_UCHAR why[200];
+      pcre2_get_error_message(error, why, sizeof why);
+      fail("{}: the pre-tokenizer's pattern is wrong at character {}: {}", origin, place, reinterpret_cast<const char*>(why));
+    }
+    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
+    origin_ = origin;
+  }
+
+  std::vector<Match> matches(std::string_view text) const {
+    std::vector<Match> found;
+    const Data data(pcre2_match_data_create_from_pattern(code_.get(), nullptr));
+    const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+    for (size_t at = 0; at < text.size();) {
+      const int count = pcre2_match(code_.get(), subject, text.size(), at, PCRE2_NOTEMPTY, data.get(), nullptr);
+      if (count == PCRE2_ERROR_NOMATCH) break;
+      require(count > 0, "{}: the pre-tokenizer's pattern fails on a text of {} bytes (PCRE2 error {})", origin_, text.size(), count);
+      const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
+      found.push_back({range[0], range[1]});
+      at = range[1];
+    }
+    return found;
+  }
+
+ private:
+  struct Free {
+    void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+    void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+  };
+  using Data = std::unique_ptr<pcre2_match_data, Free>;
+  std::unique_ptr<pcre2_code, Free> code_;
+  std::string origin_;
+};
+
+Pretokenizer::Step regex_step(std::shared_ptr<const Regex> regex, Behavior behavior, bool invert) {
+  return [=](std::string_view text, Pieces& pieces) {
+    std::vector<Match> matches = regex->matches(text);
+    if (invert) matches = complement(matches, text.size());
+    cut_at(text, matches, behavior, pieces);
+  };
+}
+
+void split_gpt2(std::string_view text, Pieces& pieces) {
+  for (const char *at = text.data(), *end = at + text.size(); at < end;) {
+    const char* next = gpt2::piece_end(at, end);
+    pieces.emplace_back(at, static_cast<size_t>(next - at));
+    at = next;
+  }
+}
+
+}  // namespace
+
+Pretokenizer Pretokenizer::gpt2() {
+  Pretokenizer p;
+  p.gpt2_ = true;
+  return p;
+}
+
+Pretokenizer Pretokenizer::from_json(const JsonTree& json, const std::string& origin) {
+  Pretokenizer p;
+  if (json.is_null()) return p;
+  require(json.is_object() && json.contains("type"), "{}: the pre_tokenizer has no type", origin);
+  if (json["type"] == "Sequence") {
+    require(json.contains("pretokenizers") && json["pretokenizers"].is_array(), "{}: the pre_tokenizer's Sequence is empty", origin);
+    for (const JsonTree& part : json["pretokenizers"]) p.add(part, origin);
+  } else {
+    p.add(json, origin);
+  }
+  return p;
+}
+
+void Pretokenizer::add(const JsonTree& json, const std::string& origin) {
+  const std::string type = json.value("type", "");
+  const auto add_regex = [&](const std::string& pattern, bool literal, Behavior behavior, bool invert) {
+    if (gpt2_) {  // no longer the last step
+      steps_.emplace_back(split_gpt2);
+      gpt2_ = false;
+    }
+    steps_.push_back(regex_step(std::make_shared<Regex>(pattern, literal, origin), behavior, invert));
+  };
+  if (type == "ByteLevel") {
+    add_prefix_space_ = json.value("add_prefix_space", true);
+    gpt2_ |= json.value("use_regex", true);
+  } else if (type == "Split") {
+    require(json.contains("pattern") && json["pattern"].is_object(), "{}: the Split pre-tokenizer has no pattern", origin);
+    const bool literal = json["pattern"].contains("String");
+    add_regex(json["pattern"].value(literal ? "String" : "Regex", ""), literal, behavior_of(json, origin), json.value("invert", false));
+  } else if (type == "Digits") {
+    const bool each = json.value("individual_digits", false);
+    add_regex(each ? "\\p{N}" : "\\p{N}+", false, Behavior::kIsolated, false);
+  } else if (type == "Punctuation") {
+    add_regex("[\\p{P}!-/:-@\\[-`{-~]", false, behavior_of(json, origin), false);
+  } else {
+    fail("{}: the pre-tokenizer '{}' is not supported (ByteLevel, Split, Digits, Punctuation, Sequence)", origin, type);
+  }
+}
+
+void Pretokenizer::split(std::string_view text, Pieces& pieces, Pieces& scratch) const {
+  pieces.assign(1, text);
+  for (const Step& step : steps_) {
+    scratch.clear();
+    for (const std::string_view piece : pieces) step(piece, scratch);
+    pieces.swap(scratch);
+  }
+  if (!gpt2_) return;
+  scratch.clear();
+  for (const std::string_view piece : pieces) split_gpt2(piece, scratch);
+  pieces.swap(scratch);
+}
+
+size_t Pretokenizer::cut(std::string_view text) const {
+  if (is_gpt2()) return gpt2::last_cut(text, [](gpt2::Kind kind) { return kind != gpt2::Kind::kSpace; });
+  // Patterns seen in the wild keep a word apart from the space behind it, though not always punctuation.
+  return gpt2::last_cut(text, [](gpt2::Kind kind) { return kind == gpt2::Kind::kLetter || kind == gpt2::Kind::kNumber; });
+}
+
+}  // namespace longshot
