@@ -49,7 +49,8 @@ class Workspace {
   size_t bytes_ = 0;
 };
 
-// The largest resident memory of this process so far, in bytes.
+// The largest resident memory of this process since its start or the last reset, in bytes.
 size_t peak_memory_bytes();
+void reset_peak_memory();
 
 }  // namespace longshot

@@ -4,9 +4,8 @@
 #include "base/run_dir.h"
 #include "base/threads.h"
 #include "cli/command.h"
-#include "cli/progress.h"
+#include "cli/evaluation.h"
 #include "data/token_set.h"
-#include "evaluate/summary.h"
 #include "train/checkpoint.h"
 
 namespace longshot {
@@ -49,29 +48,18 @@ class EvalCommand : public Command {
       for (int64_t n = loaded.info.model.length, i = 0; i < 5; ++i, n *= 2) lengths_.push_back(n);
     }
     catch_stop_signals();
-    return evaluate(loaded, set.split(split_));
+    return evaluate_all(loaded, set.split(split_));
   }
 
  private:
-  // How many tokens every length scores.
-  int64_t scored_tokens(const TokenFile& stream) const {
-    const int64_t limit = max_tokens_ > 0 ? std::min(max_tokens_, stream.size()) : stream.size();
-    if (score_ == "all") return limit;
-    const int64_t longest = *std::max_element(lengths_.begin(), lengths_.end());
-    require_usage(limit >= longest, "--score same needs at least one whole window of {} tokens, there are {}; use --score all",
-                  longest, limit);
-    return limit / longest * longest;
-  }
-
-  int evaluate(LoadedModel& loaded, const TokenFile& stream) {
-    require(stream.size() > 0, "{}: there are no tokens to score", stream.path().string());
+  int evaluate_all(LoadedModel& loaded, const TokenFile& stream) {
     for (const int64_t length : lengths_) require_usage(length > 0, "--lengths: {} is not positive", length);
-    const int64_t tokens = scored_tokens(stream);
+    const int64_t tokens = scored_tokens(stream, lengths_, max_tokens_, score_ == "same");
     const ModelConfig& config = loaded.info.model;
-    Json results = Json::array();
+    RunRecord run{.name = args[0], .position = config.position, .train_length = config.length};
     fmt::print("{}: position {}, trained at {}\n{} tokens of '{}' scored at every length, {}\n\n", args[0], config.position,
                config.length, tokens, split_, mode_);
-    fmt::print("{:>8} {:>8} {:>10} {:>10} {:>11} {:>10} {:>9} {:>11}\n", "length", "stride", "loss", "+-", "perplexity",
+    fmt::print("{:>8} {:>8} {:>10} {:>9} {:>11} {:>10} {:>9} {:>11}\n", "length", "stride", "loss", "+-", "perplexity",
                "per word", "bits/byte", "tokens/s");
     for (const int64_t length : lengths_) {
       if (length > loaded.model->position().max_length()) {
@@ -79,44 +67,29 @@ class EvalCommand : public Command {
                    loaded.model->position().max_length());
         continue;
       }
-      const EvalRecord record = evaluate_length(loaded, stream, length, tokens);
-      const auto& s = record.summary;
-      const auto number = [](const std::optional<double>& v, int digits) { return v ? fmt::format("{:.{}f}", *v, digits) : "-"; };
-      fmt::print("{:>8} {:>8} {:>10.5f} {:>10} {:>11.4f} {:>10} {:>9} {:>11.0f}{}\n", length, record.protocol.stride, s.loss,
-                 number(s.standard_error, 5), std::exp(s.loss),
-                 number(s.word_loss ? std::optional(std::exp(*s.word_loss)) : std::nullopt, 2),
-                 number(s.byte_loss ? std::optional(*s.byte_loss / std::log(2.0)) : std::nullopt, 4),
-                 static_cast<double>(s.tokens) / record.seconds, length > config.length ? "  beyond training length" : "");
+      const int64_t sliding = stride_ > 0 ? stride_ : std::max<int64_t>(length / 4, 1);
+      const EvalRequest request{.protocol = {.window = length, .stride = mode_ == "sliding" ? sliding : length},
+                                .mode = mode_,
+                                .split = split_,
+                                .score = score_,
+                                .tokens = tokens,
+                                .batch_tokens = batch_tokens_};
+      EvalRecord record = evaluate(*loaded.model, stream, request).record;
+      const auto number = [](const OptionalNumber& v, int digits) { return v ? fmt::format("{:.{}f}", *v, digits) : "-"; };
+      fmt::print("{:>8} {:>8} {:>10} {:>9} {:>11} {:>10} {:>9} {:>11}{}\n", length, record.stride, number(record.loss, 5),
+                 number(record.standard_error, 4), number(record.perplexity, 4), number(record.word_perplexity, 2),
+                 number(record.bits_per_byte, 4), number(record.tokens_per_second, 0),
+                 length > config.length ? "  beyond training length" : "");
       std::fflush(stdout);
-      results.push_back(record.to_json());
+      run.evals.push_back(std::move(record));
     }
-    const Json all{{"model", args[0]}, {"position", config.position}, {"train_length", config.length}, {"results", results}};
+    const Json all{{"model", args[0]},
+                   {"position", config.position},
+                   {"train_length", config.length},
+                   {"results", run_to_json(run)["evals"]}};
     if (!json_.empty()) write_json(json_, all);
     if (fs::exists(RunDir(args[0]).config())) append_record(RunDir(args[0]).evals(), all);
     return 0;
-  }
-
-  EvalRecord evaluate_length(LoadedModel& loaded, const TokenFile& stream, int64_t length, int64_t tokens) {
-    const int64_t sliding = stride_ > 0 ? stride_ : std::max<int64_t>(length / 4, 1);
-    EvalRecord record{.protocol = {.window = length, .stride = mode_ == "sliding" ? sliding : length},
-                      .mode = mode_,
-                      .split = split_,
-                      .score = score_};
-    Progress progress;
-    const auto start = std::chrono::steady_clock::now();
-    ScoreOptions options{.batch_tokens = batch_tokens_, .document_mask = loaded.info.model.document_mask};
-    options.should_stop = stop_requested;
-    options.on_progress = [&](int64_t done) {
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      const double rate = static_cast<double>(done) / std::max(seconds, 1e-9);
-      progress.show(fmt::format("length {}: {}/{} tokens  {} tokens/s  {} left", length, done, tokens, count_text(rate),
-                                duration_text(static_cast<double>(tokens - done) / rate)));
-    };
-    const Scores scores = score_stream(*loaded.model, stream, record.protocol, tokens, options);
-    record.summary = summarize(stream, scores.losses);
-    record.seconds = scores.seconds;
-    record.peak_memory_bytes = peak_memory_bytes();
-    return record;
   }
 
   std::string data_, split_ = "valid", mode_ = "nonoverlapping", score_ = "same", json_;

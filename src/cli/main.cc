@@ -12,7 +12,9 @@ constexpr CommandEntry kCommands[] = {
     {"prepare", "text to tokens", make_prepare_command},
     {"train", "train one model", make_train_command},
     {"eval", "perplexity at any lengths", make_eval_command},
+    {"compare", "train several position methods, test them long, write the report", make_compare_command},
     {"report", "one HTML page and figure files from runs", make_report_command},
+    {"bench", "this machine's peak, and a training step's share of it", make_bench_command},
     {"positions", "the position methods, one line each", make_positions_command},
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "base/threads.h"
+#include "base/zones.h"
 #include "kernels/attention_tile.h"
 
 namespace longshot {
@@ -381,6 +382,7 @@ void AttentionScratch::layout(Layout& at, const AttentionShape& shape, bool trai
 
 void attention_forward(const AttentionShape& shape, const AttentionOptions& options, ConstMat qkv, KeyStore& store,
                        AttentionScratch& scratch, Mat out, std::span<float> lse, VisitedTiles visited) {
+  const ZoneTimer timer(Zone::kAttentionForward);
   assert(shape.keys() <= store.capacity && store.head_dim == shape.head_dim);
   const int64_t heads = shape.sequences * shape.heads, tiles = shape.query_tiles();
   parallel_tasks(heads, [&](int64_t i) { append_keys(shape, options, qkv, head_of(shape, i), store); });
@@ -395,6 +397,7 @@ void attention_forward(const AttentionShape& shape, const AttentionOptions& opti
 void attention_backward(const AttentionShape& shape, const AttentionOptions& options,
                         const AttentionForwardResult& forward, ConstMat d_out, AttentionScratch& scratch, Mat d_qkv,
                         Mat d_bias) {
+  const ZoneTimer timer(Zone::kAttentionBackward);
   assert(shape.past == 0 && shape.skip == 0);
   const BackwardTask task{shape, options, forward, d_out, d_qkv};
   const int64_t floats = backward_floats(shape.queries, shape.head_dim), stride = d_bias_stride(shape);

@@ -5,6 +5,7 @@
 #include <cassert>
 
 #include "base/threads.h"
+#include "base/zones.h"
 
 namespace longshot {
 namespace {
@@ -16,6 +17,7 @@ struct Sizes {
 void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, Sizes s, ConstMat a, ConstMat b, Mat c, float beta) {
   assert(c.rows == s.m && c.cols == s.n);
   if (s.m == 0 || s.n == 0) return;
+  const ZoneTimer timer(Zone::kGemm);
   threads();  // OpenBLAS follows OpenMP's count, which must have been set
   cblas_sgemm(CblasRowMajor, ta, tb, static_cast<int>(s.m), static_cast<int>(s.n), static_cast<int>(s.k), 1.0f, a.data,
               static_cast<int>(a.stride), b.data, static_cast<int>(b.stride), beta, c.data, static_cast<int>(c.stride));

@@ -2,7 +2,9 @@
 
 #include <cassert>
 #include <cmath>
+#include <optional>
 
+#include "base/zones.h"
 #include "kernels/gemm.h"
 #include "kernels/rowwise.h"
 #include "model/rows.h"
@@ -12,6 +14,13 @@ namespace {
 
 // Large enough that a product with the [V, C] matrix is worth packing it, small enough to stay out of the way.
 constexpr int64_t kChunkFloats = 16 << 20;
+
+void cross_entropy_rows(Mat x, const int32_t* targets, float* losses, std::optional<float> gradient_scale) {
+  const ZoneTimer timer(Zone::kCrossEntropy);
+  parallel_rows(x.rows, [&](int64_t r, int64_t n) {
+    cross_entropy(x.rows_from(r, n), targets + r, losses + r, gradient_scale.has_value(), gradient_scale.value_or(0));
+  });
+}
 
 }  // namespace
 
@@ -29,9 +38,7 @@ void LinearOutput::loss(ConstMat hidden, std::span<const int32_t> targets, std::
   for (int64_t first = 0; first < hidden.rows; first += whole.rows) {
     const Mat x = whole.rows_from(0, std::min(whole.rows, hidden.rows - first));
     gemm_nt(hidden.rows_from(first, x.rows), parameters_.value_mat(weight_), x);
-    parallel_rows(x.rows, [&](int64_t r, int64_t count) {
-      cross_entropy(x.rows_from(r, count), targets.data() + first + r, losses.data() + first + r, false, 0);
-    });
+    cross_entropy_rows(x, targets.data() + first, losses.data() + first, {});
   }
 }
 
@@ -43,9 +50,7 @@ void LinearOutput::loss_and_gradient(ConstMat hidden, std::span<const int32_t> t
     const Mat x = whole.rows_from(0, std::min(whole.rows, hidden.rows - first));
     const ConstMat h = hidden.rows_from(first, x.rows);
     gemm_nt(h, weight, x);
-    parallel_rows(x.rows, [&](int64_t r, int64_t count) {
-      cross_entropy(x.rows_from(r, count), targets.data() + first + r, losses.data() + first + r, true, gradient.scale);
-    });
+    cross_entropy_rows(x, targets.data() + first, losses.data() + first, gradient.scale);
     gemm_nn(x, weight, gradient.d_hidden.rows_from(first, x.rows));
     gemm_tn(x, h, d_weight, 1);
   }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "base/zones.h"
 #include "kernels/update.h"
 
 namespace longshot {
@@ -64,6 +65,7 @@ double Optimizer::gradient_norm() {
 }
 
 double Optimizer::step(double lr) {
+  const ZoneTimer timer(Zone::kOptimizer);
   const double norm = gradient_norm();
   const double scale = config_.clip > 0 ? std::min(1.0, config_.clip / (norm + 1e-6)) : 1.0;
   const auto t = static_cast<double>(++state.updates);

@@ -72,6 +72,14 @@ Trainer::Trainer(Inputs inputs, TrainConfig config)
   make_directories(inputs_.run.checkpoints());
 }
 
+double Trainer::seconds_per_step() {
+  constexpr int kSteps = 5;
+  train_step(0);
+  Clock clock;
+  for (int i = 0; i < kSteps; ++i) train_step(0);
+  return clock.seconds() / kSteps;
+}
+
 TrainingPass::Config Trainer::pass_config(const TrainConfig& config, int64_t length) {
   return {.sequences = sequences_at_once(config, length), .length = length, .recompute = config.recompute};
 }

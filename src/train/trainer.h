@@ -69,6 +69,9 @@ class Trainer {
   };
   Result train(const TrainerCallbacks& callbacks);
 
+  // Mean time of a few updates, the first left out. They change the model and the optimizer.
+  double seconds_per_step();
+
   static TrainingPass::Config pass_config(const TrainConfig& config, int64_t length);
 
   int64_t tokens_per_step() const { return sequences_ * inputs_.model.config().length; }

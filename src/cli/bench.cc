@@ -1,0 +1,261 @@
+// What this machine can do, and what share of it Longshot reaches. Ratios inside one run; nothing is asserted.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "base/threads.h"
+#include "base/zones.h"
+#include "cli/command.h"
+#include "cli/progress.h"
+#include "kernels/gemm.h"
+#include "kernels/peak.h"
+#include "model/inference.h"
+#include "model/training.h"
+#include "report/results.h"
+#include "train/optimizer.h"
+
+namespace longshot {
+namespace {
+
+// Median time of `repeat` calls, after one that warms up.
+template <class F>
+double median_seconds(int repeat, F&& f) {
+  std::vector<double> times;
+  f();
+  for (int i = 0; i < repeat; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    f();
+    times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::nth_element(times.begin(), times.begin() + repeat / 2, times.end());
+  return times[static_cast<size_t>(repeat / 2)];
+}
+
+class BenchCommand : public Command {
+ public:
+  BenchCommand() {
+    model_.layers = 8, model_.dim = 512, model_.heads = 8, model_.length = 512, model_.vocab = 16384;
+  }
+
+  void options(Options& o) override {
+    o.add("what", what_, "parts to measure: machine, gemm, attention, step, positions, eval");
+    o.add("vocab", model_.vocab, "vocabulary size");
+    o.add("batch-tokens", batch_tokens_, "tokens of a training step");
+    o.add("eval-lengths", eval_lengths_, "lengths to evaluate at");
+    o.add("attention-lengths", attention_lengths_, "lengths of the attention kernels' rows");
+    o.add("repeat", repeat_, "repetitions; the median counts");
+    o.add("seed", seed_, "of weights and tokens");
+    o.add("json", json_, "write the measurements to this file");
+    o.add("threads", threads_, "0: all cores");
+    model_.fields(o);
+  }
+
+  int run() override {
+    set_threads(threads_);
+    model_.validate();
+    require_usage(batch_tokens_ >= model_.length, "--batch-tokens ({}) must hold one sequence of --length {}", batch_tokens_,
+                  model_.length);
+    require_usage(repeat_ > 0, "--repeat must be positive, not {}", repeat_);
+    peak_ = measure_peak_flops(0.3);
+    const Machine machine = this_machine();
+    json_out_ = {{"cpu", machine.cpu}, {"threads", longshot::threads()}, {"peak_gflops", peak_ / 1e9}};
+    fmt::print("{}, {} threads, {}: peak {:.1f} GFLOP/s fp32\n", machine.cpu, longshot::threads(), instruction_set(), peak_ / 1e9);
+    for (const std::string& part : what_) {
+      if (part == "machine") bench_machine();
+      else if (part == "gemm") bench_gemm();
+      else if (part == "attention") bench_attention();
+      else if (part == "step") bench_step(model_.position);
+      else if (part == "positions") bench_positions();
+      else if (part == "eval") bench_eval();
+      else fail_usage("--what: '{}' is not a part", part);
+      std::fflush(stdout);
+    }
+    if (!json_.empty()) write_json(json_, json_out_);
+    return 0;
+  }
+
+ private:
+  double share(double flops, double seconds) const { return 100 * flops / seconds / peak_; }
+
+  void bench_machine() {
+    const double bandwidth = measure_read_bandwidth();
+    fmt::print("memory read {:.1f} GB/s\n", bandwidth / 1e9);
+    json_out_["read_gb_per_second"] = bandwidth / 1e9;
+  }
+
+  void bench_gemm() {
+    fmt::print("\nmatrix products of the model's shapes\n{:>28} {:>10} {:>8}\n", "m x n x k", "GFLOP/s", "% peak");
+    const int64_t rows = batch_tokens_, c = model_.dim, f = model_.ffn_dim();
+    for (const auto& [n, k] : {std::pair{3 * c, c}, {c, c}, {f, c}, {c, f}, {model_.vocab, c}}) {
+      std::vector<float> x(static_cast<size_t>(rows * k), 0.5f), w(static_cast<size_t>(n * k), 0.25f), y(static_cast<size_t>(rows * n));
+      const double seconds = median_seconds(repeat_, [&] { gemm_nt({x.data(), rows, k}, {w.data(), n, k}, {y.data(), rows, n}); });
+      const double flops = 2.0 * static_cast<double>(rows * n * k);
+      fmt::print("{:>28} {:>10.1f} {:>8.1f}\n", fmt::format("{} x {} x {}", rows, n, k), flops / seconds / 1e9, share(flops, seconds));
+      json_out_["gemm"].push_back({{"m", rows}, {"n", n}, {"k", k}, {"gflops", flops / seconds / 1e9}, {"percent_of_peak", share(flops, seconds)}});
+    }
+  }
+
+  void bench_attention() {
+    fmt::print("\nattention kernels, {} heads, causal work counted once\n{:>6} {:>6} {:>8} {:>12} {:>12}\n", model_.heads, "D", "L",
+               "bias", "forward %", "fwd+bwd %");
+    for (const int64_t dim : {int64_t{64}, int64_t{128}}) {
+      for (const int64_t length : attention_lengths_) {
+        for (const char* bias : {"none", "linear", "table"}) bench_attention_case(dim, length, bias);
+      }
+    }
+  }
+
+  void bench_attention_case(int64_t dim, int64_t length, const std::string& kind) {
+    const AttentionShape shape{.sequences = 1, .queries = length, .heads = model_.heads, .head_dim = dim};
+    const int64_t width = shape.width();
+    AttentionOptions options;
+    std::vector<float> slopes(static_cast<size_t>(shape.heads), 0x1p-4f), table(static_cast<size_t>(shape.heads * (length + kTablePadding)), 0.1f);
+    if (kind == "linear") options.bias = {.kind = DistanceBias::Kind::kLinear, .slopes = slopes, .table = {}};
+    if (kind == "table") {
+      options.bias = {.kind = DistanceBias::Kind::kTable, .slopes = {}, .table = {table.data(), shape.heads, length, length + kTablePadding}, .wants_gradient = true};
+    }
+    KeyStore store;
+    AttentionScratch scratch;
+    Mat qkv, out, d_out, d_qkv, d_bias;
+    std::span<float> lse;
+    std::span<int32_t> visited;
+    const Workspace memory([&](Layout& at) {
+      store.layout(at, shape.heads, length, dim);
+      scratch.layout(at, shape, true, options.bias.wants_gradient);
+      qkv = at.mat(length, 3 * width), out = at.mat(length, width);
+      d_qkv = at.mat(length, 3 * width), d_out = at.mat(length, width), d_bias = at.mat(shape.heads, length);
+      lse = at.array<float>(shape.heads * length);
+      visited = at.array<int32_t>(shape.heads * shape.query_tiles());
+    });
+    for (int64_t i = 0; i < qkv.rows * qkv.cols; ++i) qkv.data[i] = static_cast<float>(uniform01(random_bits(seed_, Stream::kTest, 1, static_cast<uint64_t>(i))) - 0.5);
+    for (int64_t i = 0; i < d_out.rows * d_out.cols; ++i) d_out.data[i] = 0.01f;
+    const auto forward = [&] { attention_forward(shape, options, qkv, store, scratch, out, lse, {visited}); };
+    const double f = median_seconds(repeat_, forward);
+    const double b = median_seconds(repeat_, [&] { attention_backward(shape, options, {qkv, out, lse, {visited}}, d_out, scratch, d_qkv, d_bias); });
+    const double flops = 2.0 * static_cast<double>(length) * static_cast<double>(length) * static_cast<double>(width);
+    fmt::print("{:>6} {:>6} {:>8} {:>12.1f} {:>12.1f}\n", dim, length, kind, share(flops, f), share(3 * flops, f + b));
+    json_out_["attention"].push_back({{"head_dim", dim}, {"length", length}, {"bias", kind}, {"forward_percent", share(flops, f)}, {"both_percent", share(3 * flops, f + b)}});
+  }
+
+  struct StepTime {
+    double seconds = 0, flops = 0;
+    int64_t tokens = 0;
+    size_t bytes = 0;
+    double loss = 0;
+  };
+
+  // One update: forward, backward, optimizer.
+  template <class Report>
+  StepTime time_step(const std::string& position, Report&& report) {
+    ModelConfig config = model_;
+    config.position = position;
+    Transformer model(config, true);
+    model.initialize(seed_);
+    const int64_t sequences = batch_tokens_ / config.length;
+    TrainingPass pass(model, {.sequences = sequences, .length = config.length});
+    Optimizer optimizer({}, model.parameters());
+    std::vector<int32_t> inputs = random_tokens(sequences * config.length, 0), targets = random_tokens(sequences * config.length, 1);
+    const TrainingBatch batch{.sequences = sequences, .length = config.length, .inputs = inputs, .targets = targets, .first_key = {}};
+    StepTime t{.tokens = sequences * config.length};
+    const auto step = [&] {
+      t.loss = pass.run(batch, 1.0f / static_cast<float>(t.tokens), 1) / static_cast<double>(t.tokens);
+      optimizer.step(1e-4);
+    };
+    step();
+    zone_seconds = {};
+    t.seconds = median_seconds(repeat_, step);
+    t.flops = training_flops_per_token(model, config.length) * static_cast<double>(t.tokens);
+    t.bytes = pass.bytes() + model.parameters().values().size() * 16;
+    report();
+    return t;
+  }
+
+  std::vector<int32_t> random_tokens(int64_t n, uint64_t offset) const {
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < n; ++i) {
+      tokens.push_back(static_cast<int32_t>(random_bits(seed_, Stream::kTest, static_cast<uint64_t>(i) + offset) % static_cast<uint64_t>(model_.vocab)));
+    }
+    return tokens;
+  }
+
+  void bench_step(const std::string& position) {
+    std::array<double, kZoneCount> zones{};
+    const StepTime t = time_step(position, [&] { zones = zone_seconds; });
+    const double calls = repeat_ + 1;
+    fmt::print("\ntraining step: {} layers, dim {}, {} heads, ffn {}, vocabulary {}, length {}, {} tokens, {}\n", model_.layers, model_.dim,
+               model_.heads, model_.ffn_dim(), model_.vocab, model_.length, t.tokens, position);
+    fmt::print("  {:.4f} s, {:.0f} tokens/s, {:.1f}% of peak, {} allocated\n", t.seconds, static_cast<double>(t.tokens) / t.seconds,
+               share(t.flops, t.seconds), bytes_text(static_cast<double>(t.bytes)));
+    Json breakdown;
+    double rest = t.seconds;
+    for (size_t z = 0; z < kZoneCount; ++z) {
+      const double part = zones[z] / calls;
+      rest -= part;
+      fmt::print("  {:<20} {:>6.1f}%\n", kZoneNames[z], 100 * part / t.seconds);
+      breakdown[kZoneNames[z]] = part / t.seconds;
+    }
+    fmt::print("  {:<20} {:>6.1f}%\n", "row-wise, the rest", 100 * rest / t.seconds);
+    breakdown["rest"] = rest / t.seconds;
+    json_out_["step"].push_back({{"position", position}, {"length", model_.length}, {"seconds", t.seconds}, {"tokens_per_second", static_cast<double>(t.tokens) / t.seconds},
+                                 {"percent_of_peak", share(t.flops, t.seconds)}, {"memory_bytes", t.bytes}, {"first_loss", t.loss}, {"breakdown", breakdown}});
+  }
+
+  // Every method interleaved with no position at all, so that drift of the machine falls on both alike.
+  void bench_positions() {
+    fmt::print("\ncost of position methods, training at length {} (beside none)\n{:>12} {:>12} {:>10} {:>12}\n", model_.length, "method",
+               "tokens/s", "slower %", "memory");
+    for (const char* position : {"alibi", "sinusoidal", "rotary", "t5"}) {
+      double base = 1e300;
+      StepTime best{.seconds = 1e300};
+      for (int round = 0; round < 3; ++round) {
+        base = std::min(base, time_step("none", [] {}).seconds);
+        const StepTime t = time_step(position, [] {});
+        if (t.seconds < best.seconds) best = t;
+      }
+      const double slower = 100 * (best.seconds / base - 1);
+      fmt::print("{:>12} {:>12.0f} {:>10.1f} {:>12}\n", position, static_cast<double>(best.tokens) / best.seconds, slower,
+                 bytes_text(static_cast<double>(best.bytes)));
+      json_out_["positions"].push_back({{"position", position}, {"slower_percent", slower}, {"memory_bytes", best.bytes}});
+    }
+  }
+
+  void bench_eval() {
+    fmt::print("\nevaluation, every token scored\n{:>8} {:>12} {:>10} {:>12} {:>10}\n", "length", "tokens/s", "% peak", "memory", "tiles %");
+    Transformer model(model_, false);
+    model.initialize(seed_);
+    for (const int64_t length : eval_lengths_) {
+      Inference inference(model, {.sequences = 1, .tokens = length});
+      std::vector<int32_t> inputs = random_tokens(length, 0), targets = random_tokens(length, 1);
+      std::vector<float> losses(static_cast<size_t>(length));
+      const double seconds = median_seconds(std::min(repeat_, 3), [&] {
+        inference.score({.inputs = inputs, .length = length, .first_key = {}}, targets, 0, losses);
+      });
+      const double rate = static_cast<double>(length) / seconds;
+      const double tiles = 100.0 * static_cast<double>(inference.visited().seen) / static_cast<double>(inference.visited().all);
+      fmt::print("{:>8} {:>12.0f} {:>10.1f} {:>12} {:>10.1f}\n", length, rate,
+                 share(training_flops_per_token(model, length) / 3 * static_cast<double>(length), seconds),
+                 bytes_text(static_cast<double>(inference.bytes())), tiles);
+      std::fflush(stdout);
+      json_out_["eval"].push_back({{"length", length}, {"tokens_per_second", rate}, {"memory_bytes", inference.bytes()}, {"tiles_percent", tiles}});
+    }
+  }
+
+  static constexpr size_t kZoneCount = static_cast<size_t>(Zone::kCount);
+  std::vector<std::string> what_ = {"machine", "gemm", "attention", "step", "positions", "eval"};
+  std::vector<int64_t> eval_lengths_ = {512, 2048, 8192, 16384}, attention_lengths_ = {512, 2048, 8192};
+  int64_t batch_tokens_ = 2048;
+  int repeat_ = 5, threads_ = 0;
+  uint64_t seed_ = 1;
+  std::string json_;
+  ModelConfig model_;
+  double peak_ = 0;
+  Json json_out_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench_command() { return std::make_unique<BenchCommand>(); }
+
+}  // namespace longshot
