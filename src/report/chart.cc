@@ -108,7 +108,9 @@ std::vector<double> ticks_between(double least, double most, bool log) {
   double step = 10 * power;
   for (const double digit : {5.0, 2.0, 1.0})
     if (digit * power >= rough) step = digit * power;
-  for (double k = std::ceil(least / step); k * step <= most; ++k) ticks.push_back(k * step);
+  const double first = std::ceil(least / step);
+  for (int k = 0; k <= 7; ++k)  // counted, since first + 1 may round to first
+    if (const double tick = (first + k) * step; tick <= most) ticks.push_back(tick);
   return ticks;
 }
 

@@ -11,7 +11,7 @@ namespace longshot {
 
 struct ChartPoint {
   double x = 0, y = 0;
-  OptionalNumber low, high;  // the seeds' spread
+  OptionalNumber low{}, high{};  // the seeds' spread
 };
 
 struct Series {
@@ -19,13 +19,13 @@ struct Series {
   int colour = 0;        // of kPalette; the same method has the same one everywhere
   int dash = 0;          // 0 solid, 1 dashed, 2 dotted, 3 dash-dotted
   bool overlay = false;  // hidden until asked for: the paper's curves
-  std::vector<ChartPoint> points;
+  std::vector<ChartPoint> points{};
 };
 
 struct Axis {
   std::string label;
   bool log = false;
-  std::vector<double> ticks;  // empty: chosen from the range
+  std::vector<double> ticks{};  // empty: chosen from the range
 };
 
 struct Mark {  // a vertical line, e.g. the training length
@@ -36,12 +36,12 @@ struct Mark {  // a vertical line, e.g. the training length
 struct Chart {
   enum class Kind { kLines, kBars };
   std::string id;  // file name of the figure, anchor in the page
-  std::string title, note;
+  std::string title{}, note{};
   Kind kind = Kind::kLines;
-  Axis x, y;
-  std::vector<std::string> categories;  // kBars: what the points' x = 0, 1, 2, .. stand for
-  std::vector<Series> series;
-  std::vector<Mark> marks;
+  Axis x{}, y{};
+  std::vector<std::string> categories{};  // kBars: what the points' x = 0, 1, 2, .. stand for
+  std::vector<Series> series{};
+  std::vector<Mark> marks{};
 
   bool empty() const;
   Json to_json() const;

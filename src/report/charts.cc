@@ -111,7 +111,7 @@ std::vector<Chart> charts_by_length(const Results& results, const Chart& model,
     for (const Group& group : groups_at(groups, length)) {
       Series series{.label = method_title(group.position),
                     .colour = colour_of(positions, group.position),
-                    .points = averaged(group, points_of)};
+                    .points = thinned(averaged(group, points_of), 300)};
       if (!series.points.empty()) chart.series.push_back(std::move(series));
     }
     if (!chart.empty()) charts.push_back(std::move(chart));
@@ -156,9 +156,7 @@ std::vector<Chart> perplexity_charts(const Results& results) {
                   .title = fmt::format("Trained at {}, {}", train_length, protocols[p].windows()),
                   .note = sentence(protocols[p].text()),
                   .x = length_axis(lengths),
-                  .y = {.label = "perplexity", .log = true, .ticks = {}},
-                  .categories = {},
-                  .series = {},
+                  .y = {.label = "perplexity", .log = true},
                   .marks = {train_mark(train_length)}};
       std::vector<Series> overlays;
       for (const Group& group : groups_at(groups, train_length)) {
@@ -197,10 +195,7 @@ Chart grid_chart(const Results& results) {
                           "The others: a model trained anew for each length.",
                           sentence(protocol.text())),
       .x = length_axis(lengths),
-      .y = {.label = "perplexity", .log = true, .ticks = {}},
-      .categories = {},
-      .series = {},
-      .marks = {}};
+      .y = {.label = "perplexity", .log = true}};
   int dash = 0;
   for (const Group& group : groups) {
     if (group.position != positions[0]) continue;
@@ -228,11 +223,8 @@ std::vector<Chart> position_loss_charts(const Results& results) {
                     .note =
                         "Mean loss of the tokens that have so many tokens of context, from one pass over the "
                         "longest windows.",
-                    .x = {.label = "tokens of context", .log = true, .ticks = {}},
-                    .y = {.label = "loss (nats per token)", .log = false, .ticks = {}},
-                    .categories = {},
-                    .series = {},
-                    .marks = {}};
+                    .x = {.label = "tokens of context", .log = true},
+                    .y = {.label = "loss (nats per token)"}};
   return charts_by_length(
       results, model,
       [](const RunRecord& run) {
@@ -269,10 +261,7 @@ std::vector<Chart> decomposition_charts(const Results& results) {
                       .title = term.title,
                       .note = term.note,
                       .x = length_axis({lengths.begin(), lengths.end()}),
-                      .y = {.label = "change of loss (nats per token)", .log = false, .ticks = {}},
-                      .categories = {},
-                      .series = {},
-                      .marks = {}};
+                      .y = {.label = "change of loss (nats per token)"}};
     const auto made = charts_by_length(
         results, model,
         [&](const RunRecord& run) {
@@ -313,20 +302,16 @@ std::vector<Chart> cost_charts(const Results& results) {
   if (base == here.end()) return charts;
   const auto paper_base = paper_cost(reference, length);
   for (const Cost& cost : costs) {
-    Chart chart{
-        .id = cost.id,
-        .title = cost.title,
-        .note = fmt::format(
-            "Relative to {}, trained at {}.{}", method_title(reference), length,
-            paper_base ? fmt::format(" The paper's: WikiText-103, 247M parameters, L = {}, one V100.",
-                                     paper_base->train_length)
-                       : ""),
-        .kind = Chart::Kind::kBars,
-        .x = {},
-        .y = {.label = fmt::format("relative to {}", method_title(reference)), .log = false, .ticks = {}},
-        .categories = {},
-        .series = {},
-        .marks = {}};
+    Chart chart{.id = cost.id,
+                .title = cost.title,
+                .note = fmt::format(
+                    "Relative to {}, trained at {}.{}", method_title(reference), length,
+                    paper_base ? fmt::format(" The paper's: WikiText-103, 247M parameters, L = {}, one V100.",
+                                             paper_base->train_length)
+                               : ""),
+                .kind = Chart::Kind::kBars,
+                .x = {},
+                .y = {.label = fmt::format("relative to {}", method_title(reference))}};
     Series ours{.label = "measured", .colour = 0, .points = {}},
         paper{.label = "paper", .colour = kGrey, .points = {}};
     const auto unit = cost.measured(*base);
@@ -347,30 +332,20 @@ std::vector<Chart> cost_charts(const Results& results) {
 }
 
 std::vector<Chart> training_charts(const Results& results) {
-  const Chart model{.id = "training",
-                    .title = "Validation loss in training",
-                    .note = "At the training length.",
-                    .x = {.label = "training steps", .log = false, .ticks = {}},
-                    .y = {.label = "loss (nats per token)", .log = false, .ticks = {}},
-                    .categories = {},
-                    .series = {},
-                    .marks = {}};
   const auto drawn = [&](const char* id, const char* title, const char* note,
                          OptionalNumber CurvePoint::*field) {
-    Chart chart = model;
-    chart.id = id, chart.title = title, chart.note = note;
-    auto charts = charts_by_length(
-        results, chart,
-        [&](const RunRecord& run) {
-          Points points;
-          for (const CurvePoint& p : run.curve)
-            if (p.*field) points.emplace_back(static_cast<double>(p.step), *(p.*field));
-          return points;
-        },
-        false);
-    for (Chart& c : charts)
-      for (Series& s : c.series) s.points = thinned(s.points, 300);
-    return charts;
+    const Chart model{.id = id,
+                      .title = title,
+                      .note = note,
+                      .x = {.label = "training steps"},
+                      .y = {.label = "loss (nats per token)"}};
+    const auto points_of = [&](const RunRecord& run) {
+      Points points;
+      for (const CurvePoint& p : run.curve)
+        if (p.*field) points.emplace_back(static_cast<double>(p.step), *(p.*field));
+      return points;
+    };
+    return charts_by_length(results, model, points_of, false);
   };
   auto charts = drawn("training", "Training loss", "Mean loss of the training batches.", &CurvePoint::loss);
   const auto valid = drawn("validation", "Validation loss", "Taken at the training length while training.",

@@ -57,8 +57,8 @@ std::string run_in(const fs::path& dir, const std::string& program, const std::s
   posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
   posix_spawn_file_actions_addopen(&actions, 2, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
   posix_spawn_file_actions_addchdir_np(&actions, dir.c_str());
-  std::string name = program, argument = script;
-  char* argv[] = {name.data(), argument.data(), nullptr};
+  std::string name = program, plain = "-d", argument = script;  // -d: without the user's own settings
+  char* argv[] = {name.data(), plain.data(), argument.data(), nullptr};
   pid_t pid = 0;
   const int failure = ::posix_spawnp(&pid, name.c_str(), &actions, nullptr, argv, environ);
   posix_spawn_file_actions_destroy(&actions);

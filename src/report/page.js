@@ -25,7 +25,9 @@
     const rough = (most - least) / 7;
     const power = 10 ** Math.floor(Math.log10(rough));
     const step = power * [1, 2, 5, 10].find((digit) => digit * power >= rough);
-    for (let k = Math.ceil(least / step); k * step <= most; ++k) ticks.push(k * step);
+    const first = Math.ceil(least / step);
+    for (let k = 0; k <= 7; ++k)
+      if ((first + k) * step <= most) ticks.push((first + k) * step);
     return ticks;
   }
 

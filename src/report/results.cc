@@ -371,6 +371,8 @@ Results Results::from_json(const Json& json, const std::string& origin) {
 
 Json run_to_json(const RunRecord& run) { return Writer::written(run); }
 
+Json eval_to_json(const EvalRecord& eval) { return Writer::written(eval); }
+
 RunRecord run_from_json(const Json& json, const std::string& origin) {
   RunRecord run;
   Reader::read(json, origin, run);

@@ -95,6 +95,7 @@ struct Results {
 
 Json run_to_json(const RunRecord& run);
 RunRecord run_from_json(const Json& json, const std::string& origin);
+Json eval_to_json(const EvalRecord& eval);
 
 Results read_results(const fs::path& path);
 void write_results(const fs::path& path, const Results& results);

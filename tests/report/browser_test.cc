@@ -197,7 +197,7 @@ TEST_F(BrowserTest, WithoutChartJsTheDrawingsStayAndTheLegendHides) {
                 .get<double>(),
             200);
   const std::string group =
-      "getComputedStyle(document.querySelector('#chart-grid svg g[data-series]')).display";
+      "getComputedStyle(document.querySelector('#chart-grid svg g[data-series=\"0\"]')).display";
   EXPECT_EQ(browser.evaluate(group), "inline");
   const auto [x, y] = place(browser, "#chart-grid .legend button");
   browser.click(x, y);

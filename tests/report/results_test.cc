@@ -29,6 +29,7 @@ TEST(Results, RoundTripKeepsEverything) {
   EXPECT_EQ(Results::from_json(parse_json(json.dump(), "text"), "sample").to_json(), json);
   const RunRecord run = sample_run("t5", 64, 1, 1.0);
   EXPECT_EQ(run_to_json(run_from_json(run_to_json(run), "run")), run_to_json(run));
+  EXPECT_EQ(eval_to_json(run.evals[1]), run_to_json(run)["evals"][1]);
 }
 
 TEST(Results, SampleAndEmptyResultsFitTheSchema) {

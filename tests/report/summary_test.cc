@@ -174,6 +174,7 @@ TEST(Charts, Ticks) {
   EXPECT_THAT(ticks_between(5, 5, false), ElementsAre(5));
   EXPECT_LE(ticks_between(1e-300, 1e300, true).size(), 601u);
   EXPECT_LE(ticks_between(1e15, 1e15 + 1, false).size(), 10u);
+  EXPECT_LE(ticks_between(1e18, 1e18 + 256, false).size(), 10u) << "steps below the numbers' own spacing";
 }
 
 }  // namespace
