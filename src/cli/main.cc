@@ -13,6 +13,7 @@ constexpr CommandEntry kCommands[] = {
     {"train", "train one model", make_train_command},
     {"eval", "perplexity at any lengths", make_eval_command},
     {"report", "one HTML page and figure files from runs", make_report_command},
+    {"import", "a fairseq checkpoint as a run", make_import_command},
     {"positions", "the position methods, one line each", make_positions_command},
 };
 
