@@ -45,6 +45,7 @@ std::unique_ptr<Command> make_train_command();
 std::unique_ptr<Command> make_eval_command();
 std::unique_ptr<Command> make_compare_command();
 std::unique_ptr<Command> make_report_command();
+std::unique_ptr<Command> make_import_command();
 std::unique_ptr<Command> make_info_command();
 std::unique_ptr<Command> make_positions_command();
 std::unique_ptr<Command> make_bench_command();

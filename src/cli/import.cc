@@ -1,0 +1,72 @@
+#include "base/error.h"
+#include "base/run_dir.h"
+#include "cli/command.h"
+#include "formats/fairseq_model.h"
+#include "train/checkpoint.h"
+
+namespace longshot {
+namespace {
+
+class ImportCommand : public Command {
+ public:
+  Arguments arguments() const override { return {"FILE.pt", 1, 1}; }
+
+  void options(Options& o) override {
+    std::vector<std::string> methods;
+    for (const PositionMethod* method : position_methods()) methods.push_back(method->name);
+    o.add("out", out_, "directory of the run to make");
+    o.add("dict", dict_,
+          "fairseq's dict.txt; without it the run has no tokenizer and scores token sets only");
+    o.add("position", position_, methods,
+          "method the model was trained with; the file cannot tell alibi from sinusoidal");
+  }
+
+  int run() override {
+    require_usage(!out_.empty(), "longshot import needs --out RUN, the directory of the run to make");
+    const RunDir run(out_);
+    require_usage(checkpoint_steps(run).empty(), "{}: holds a run already. Give another --out.", out_);
+    const TorchFile file(args[0]);
+    require(FairseqCheckpoint::is_one(file),
+            "{}: a PyTorch file, but not a checkpoint of fairseq's: it lacks model, cfg and args", args[0]);
+    const FairseqCheckpoint checkpoint(file);
+    checkpoint.verify_ties();
+    const ModelConfig config = model_config_of(checkpoint, position_);
+    const std::unique_ptr<Tokenizer> tokenizer = dict_.empty() ? nullptr : load_tokenizer(dict_);
+    require(!tokenizer || tokenizer->vocab_size() == config.vocab,
+            "{}: has {} words, the model {}. It must be the dict.txt the model was trained with.", dict_,
+            tokenizer ? tokenizer->vocab_size() : 0, config.vocab);
+
+    Transformer model(config, false);
+    load_weights(checkpoint, model);
+    make_directories(run.checkpoints());
+    save_checkpoint(run.checkpoint(checkpoint.config().updates), {.model = model,
+                                                                  .optimizer = nullptr,
+                                                                  .tokenizer = tokenizer.get(),
+                                                                  .step = checkpoint.config().updates,
+                                                                  .train = {}});
+    write_config(run, config);
+    fmt::print("{}: {} parameters, {} layers, dim {}, {} heads, {} words, trained at length {}\n", args[0],
+               checkpoint.parameter_count(), config.layers, config.dim, config.heads, config.vocab,
+               config.length);
+    fmt::print(
+        "position {}{}\nwritten to {}\n", position_,
+        position_ == "alibi" ? " (the default: --position sinusoidal if it was trained with that)" : "",
+        out_);
+    return 0;
+  }
+
+ private:
+  static void write_config(const RunDir& run, ModelConfig config) {
+    Options options;
+    config.fields(options);
+    write_atomically(run.config(), options.to_toml(false));
+  }
+
+  std::string out_, dict_, position_ = "alibi";
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_import_command() { return std::make_unique<ImportCommand>(); }
+
+}  // namespace longshot

@@ -1,0 +1,122 @@
+// Published values of the other methods.
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "position/position.h"
+
+namespace longshot {
+namespace {
+
+PositionContext context(std::map<std::string, std::string> options = {}) {
+  return {.layers = 2, .heads = 2, .head_dim = 8, .train_length = 64, .options = std::move(options)};
+}
+
+std::vector<float> embedding(Position& position, int64_t p, int64_t width) {
+  position.prepare(p + 1);
+  std::vector<float> row(static_cast<size_t>(width), 0.0f);
+  position.add_to_input({row.data(), 1, width}, p);
+  return row;
+}
+
+// Row p of fairseq's table is position p - 2: all sines, then all cosines, frequencies 10000^(-k / (half - 1)).
+TEST(Sinusoidal, FairseqRows) {
+  const auto position = make_position("sinusoidal", context());
+  for (const int64_t p : {0, 1, 37}) {
+    const auto row = embedding(*position, p, 16);
+    for (int k = 0; k < 8; ++k) {
+      const double angle = static_cast<double>(p + 2) * std::exp(-k * std::log(10000.0) / 7);
+      EXPECT_NEAR(row[static_cast<size_t>(k)], std::sin(angle), 1e-6);
+      EXPECT_NEAR(row[static_cast<size_t>(8 + k)], std::cos(angle), 1e-6);
+    }
+  }
+  EXPECT_NEAR(embedding(*position, 0, 16)[0], 0.9092974, 1e-6);  // sin 2: the first token uses row 2
+}
+
+TEST(Sinusoidal, VaswaniRowsInterleave) {
+  const auto position = make_position("sinusoidal", context({{"variant", "vaswani"}}));
+  const auto row = embedding(*position, 3, 16);
+  for (int k = 0; k < 8; ++k) {
+    const double angle = 3 * std::pow(10000.0, -2.0 * k / 16);
+    EXPECT_NEAR(row[static_cast<size_t>(2 * k)], std::sin(angle), 1e-6);
+    EXPECT_NEAR(row[static_cast<size_t>(2 * k + 1)], std::cos(angle), 1e-6);
+  }
+}
+
+TEST(Rotary, Angles) {
+  const auto position = make_position("rotary", context());
+  position->prepare(10);
+  const Rotation r = position->rotation();
+  ASSERT_EQ(r.cos.cols, 4);
+  EXPECT_TRUE(r.interleaved);
+  for (int64_t p = 0; p < 10; ++p) {
+    for (int64_t c = 0; c < 4; ++c) {
+      const double angle = static_cast<double>(p) * std::pow(10000.0, -2.0 * static_cast<double>(c) / 8);
+      EXPECT_NEAR(r.cos(p, c), std::cos(angle), 1e-6);
+      EXPECT_NEAR(r.sin(p, c), std::sin(angle), 1e-6);
+    }
+  }
+}
+
+TEST(Rotary, FractionAndBaseAndStyle) {
+  const auto position = make_position("rotary", context({{"fraction", "0.5"}, {"base", "100"}, {"style", "half"}}));
+  position->prepare(2);
+  EXPECT_EQ(position->rotation().cos.cols, 2);
+  EXPECT_FALSE(position->rotation().interleaved);
+  EXPECT_NEAR(position->rotation().cos(1, 1), std::cos(std::pow(100.0, -0.5)), 1e-6);
+}
+
+// Last distance of each bucket, Hugging Face's defaults: 32 buckets, max distance 128, causal.
+TEST(T5, BucketBoundaries) {
+  const auto position = make_position("t5", context());
+  std::vector<float> weights(32 * 2), grads(32 * 2);
+  for (size_t b = 0; b < 32; ++b) weights[2 * b] = static_cast<float>(b), weights[2 * b + 1] = -static_cast<float>(b);
+  std::vector<std::span<float>> values{weights}, gradients{grads};
+  position->bind(values, gradients);
+  position->prepare(300);
+  const ConstMat table = position->bias(1).table;
+  const auto bucket = [&](int64_t d) { return table(0, 299 - d); };
+  for (int64_t d = 0; d < 16; ++d) EXPECT_EQ(bucket(d), static_cast<float>(d));
+  const int64_t last[] = {18, 20, 23, 26, 30, 34, 39, 45, 51, 58, 66, 76, 86, 98, 112};
+  int64_t first = 16;
+  for (int b = 16; b < 31; ++b) {
+    EXPECT_EQ(bucket(first), static_cast<float>(b)) << "distance " << first;
+    EXPECT_EQ(bucket(last[b - 16]), static_cast<float>(b)) << "distance " << last[b - 16];
+    first = last[b - 16] + 1;
+  }
+  EXPECT_EQ(bucket(113), 31.0f);
+  EXPECT_EQ(bucket(299), 31.0f);
+  EXPECT_EQ(table(1, 299 - 50), -24.0f);
+}
+
+TEST(Alibi, BiasOfARowIsTheLinearPenalty) {
+  const auto position = make_position("alibi", {.layers = 1, .heads = 12, .head_dim = 8, .train_length = 8, .options = {}});
+  EXPECT_FLOAT_EQ(position->bias(0).slopes[11], 0.08838835f);  // 12 is no power of two: the authors' own rule
+  EXPECT_TRUE(position->tensors().empty());                    // nothing in a checkpoint depends on the length
+  EXPECT_EQ(position->max_length(), std::numeric_limits<int64_t>::max());
+}
+
+TEST(Alibi, SlopesCanBeGiven) {
+  const auto position = make_position("alibi", context({{"slopes", "0.5,0.125"}}));
+  EXPECT_THAT(position->bias(0).slopes, testing::ElementsAre(0.5f, 0.125f));
+  EXPECT_THROW(make_position("alibi", context({{"slopes", "0.5"}})), Error);
+  EXPECT_THROW(make_position("alibi", context({{"slopes", "0.5,x"}})), Error);
+  EXPECT_THROW(make_position("alibi", context({{"slopes", "0.5,nan"}})), Error);
+}
+
+TEST(Registry, UnknownNamesAreRefusedWithTheNearest) {
+  try {
+    make_position("alibbi", context());
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), Error::Kind::kUsage);
+    EXPECT_THAT(e.what(), testing::HasSubstr("'alibi'"));
+  }
+  EXPECT_THROW(make_position("rotary", context({{"bass", "100"}})), Error);
+  EXPECT_THROW(make_position("rotary", context({{"base", "nan"}})), Error);
+  EXPECT_THROW(make_position("t5", context({{"buckets", "1"}})), Error);
+}
+
+}  // namespace
+}  // namespace longshot
