@@ -214,7 +214,8 @@ bool Job::make_tokenizer() {
     if (!train_tokenizer()) return false;
   } else {
     require_usage(fs::exists(config_.tokenizer),
-                  "--tokenizer {}: neither a kind of tokenizer (byte, word, bpe, sentencepiece) nor a file", config_.tokenizer);
+                  "--tokenizer {}: neither a kind of tokenizer (byte, word, bpe, sentencepiece) nor a file",
+                  config_.tokenizer);
     tokenizer_ = load_tokenizer(config_.tokenizer);
   }
   tokenizer_->save(partial_);
@@ -224,7 +225,8 @@ bool Job::make_tokenizer() {
 }
 
 bool Job::train_tokenizer() {
-  const auto trainer = make_trainer({config_.tokenizer, config_.vocab_size, config_.sentencepiece_model}, threads());
+  const auto trainer =
+      make_trainer({config_.tokenizer, config_.vocab_size, config_.sentencepiece_model}, threads());
   Documents reader = documents([&](std::string_view text) { return trainer->cut(text); });
   bool stopped = false;
   for_each_batch(
@@ -407,9 +409,11 @@ void PrepareConfig::fields(Options& o) {
   o.add("allow-binary", allow_binary, "take files that do not look like text");
   o.group("tokenizer");
   o.add("tokenizer", tokenizer,
-        "byte, word, bpe, sentencepiece, or a file: tokenizer.json, vocab.json (with merges.txt), vocab.txt, dict.txt, *.model");
+        "byte, word, bpe, sentencepiece, or a file: tokenizer.json, vocab.json (with merges.txt), vocab.txt, "
+        "dict.txt, *.model");
   o.add("vocab-size", vocab_size, "entries of a vocabulary built here; 0: all words, or 8192 pieces");
-  o.add("sentencepiece-model", sentencepiece_model, {"unigram", "bpe"}, "kind of model that SentencePiece learns");
+  o.add("sentencepiece-model", sentencepiece_model, {"unigram", "bpe"},
+        "kind of model that SentencePiece learns");
   o.group("output");
   o.add("out", out, "directory of the token set");
   o.add("overwrite", overwrite, "replace what is there");
