@@ -1,6 +1,7 @@
 #include "data/token_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstring>
 
@@ -155,8 +156,12 @@ void TokenWriter::append(std::span<const int32_t> ids) {
   require(smallest >= 0 && largest < meta_.vocab_size, "{}: id {} is outside the vocabulary of {}",
           path_.string(), smallest < 0 ? smallest : largest, meta_.vocab_size);
   if (width_ == 2) {
-    const std::vector<uint16_t> narrow(ids.begin(), ids.end());
-    out_.write(narrow.data(), narrow.size() * 2);
+    std::array<uint16_t, 4096> narrow;
+    for (auto rest = ids; !rest.empty(); rest = rest.subspan(std::min(rest.size(), narrow.size()))) {
+      const auto block = rest.first(std::min(rest.size(), narrow.size()));
+      std::ranges::copy(block, narrow.begin());
+      out_.write(narrow.data(), block.size() * 2);
+    }
   } else {
     out_.write(ids.data(), ids.size() * 4);
   }
