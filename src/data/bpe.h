@@ -1,4 +1,5 @@
-// Byte-pair merging: a piece of bytes becomes ids by joining the neighbouring pair of lowest rank, leftmost first, until no pair has one.
+// Byte-pair merging: a piece of bytes becomes ids by joining the neighbouring pair of lowest rank, leftmost
+// first, until no pair has one.
 #pragma once
 #include <array>
 #include <cstdint>

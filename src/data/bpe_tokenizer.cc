@@ -12,9 +12,10 @@
 namespace longshot {
 namespace {
 
-constexpr size_t kLongestCached = 64;     // bytes of a piece
-constexpr size_t kMostCached = 1 << 17;   // pieces
-constexpr size_t kLongestPiece = 1 << 16;  // longer ones, which no text has, are cut: time and memory stay small
+constexpr size_t kLongestCached = 64;    // bytes of a piece
+constexpr size_t kMostCached = 1 << 17;  // pieces
+constexpr size_t kLongestPiece =
+    1 << 16;  // longer ones, which no text has, are cut: time and memory stay small
 
 // What encoding needs; shared by all encoders.
 struct BpeModel {
@@ -24,7 +25,7 @@ struct BpeModel {
   bool normalise = false;      // NFC
   WordMap tokens;              // bytes to ids_of, only with ignore_merges
   std::vector<int32_t> ids_of;
-  std::vector<AddedToken> added;                         // found in text before anything else: not the special ones
+  std::vector<AddedToken> added;  // found in text before anything else: not the special ones
   std::array<std::vector<uint32_t>, 256> added_by_byte;  // longest first
 };
 
@@ -63,7 +64,8 @@ class BpeEncoder : public Encoder {
   void append_plain(std::string_view text, std::vector<int32_t>& ids) {
     if (text.empty()) return;
     // Text that goes on starts with a space (cut()), so the prefix stands only in front of a document.
-    if (model_.pretokenizer.add_prefix_space() && gpt2::char_at(text.data(), text.data() + text.size()).kind != gpt2::Kind::kSpace) {
+    if (model_.pretokenizer.add_prefix_space() &&
+        gpt2::char_at(text.data(), text.data() + text.size()).kind != gpt2::Kind::kSpace) {
       prefixed_.assign(1, ' ').append(text);
       text = prefixed_;
     }
@@ -81,7 +83,8 @@ class BpeEncoder : public Encoder {
 
   void append_piece(std::string_view piece, std::vector<int32_t>& ids) {
     if (piece.size() > kLongestCached) {
-      for (; piece.size() > kLongestPiece; piece.remove_prefix(kLongestPiece)) merge(piece.substr(0, kLongestPiece), ids);
+      for (; piece.size() > kLongestPiece; piece.remove_prefix(kLongestPiece))
+        merge(piece.substr(0, kLongestPiece), ids);
       return merge(piece, ids);
     }
     if (piece.size() == 1) return ids.push_back(model_.merges.byte_id(piece[0]));
@@ -102,7 +105,8 @@ class BpeEncoder : public Encoder {
 
   void merge(std::string_view piece, std::vector<int32_t>& ids) {
     if (model_.ignore_merges) {
-      if (const uint32_t known = model_.tokens.find(piece); known != WordMap::kNone) return ids.push_back(model_.ids_of[known]);
+      if (const uint32_t known = model_.tokens.find(piece); known != WordMap::kNone)
+        return ids.push_back(model_.ids_of[known]);
     }
     model_.merges.append(piece, merge_scratch_, ids);
   }
@@ -112,7 +116,7 @@ class BpeEncoder : public Encoder {
   };
   const BpeModel& model_;
   WordMap cached_;
-  std::vector<Range> ranges_;        // of cached_, in cached_ids_
+  std::vector<Range> ranges_;  // of cached_, in cached_ids_
   std::vector<int32_t> cached_ids_;
   BpeMerges::Scratch merge_scratch_;
   Pretokenizer::Pieces pieces_, scratch_pieces_;
@@ -122,15 +126,19 @@ class BpeEncoder : public Encoder {
 class BpeTokenizer : public Tokenizer {
  public:
   BpeTokenizer(std::string json, std::vector<std::string> bytes, int32_t end, BpeModel model)
-      : Tokenizer("tokenizer.json", std::move(json)), bytes_(std::move(bytes)), end_(end), model_(std::move(model)) {}
+      : Tokenizer("tokenizer.json", std::move(json)),
+        bytes_(std::move(bytes)),
+        end_(end),
+        model_(std::move(model)) {}
   std::string_view name() const override { return "bpe"; }
   int vocab_size() const override { return static_cast<int>(bytes_.size()); }
   int32_t start_id() const override { return end_; }
   std::unique_ptr<Encoder> make_encoder() const override { return std::make_unique<BpeEncoder>(model_); }
   void end_document(char, std::vector<int32_t>& ids) const override { ids.push_back(end_); }
   size_t cut(std::string_view text) const override {
-    const bool spans = std::ranges::any_of(model_.added, [](const AddedToken& token) { return gpt2::last_cut(token.text, [](gpt2::Kind kind) {
-                                                                    return kind != gpt2::Kind::kSpace; }) > 0; });
+    const bool spans = std::ranges::any_of(model_.added, [](const AddedToken& token) {
+      return gpt2::last_cut(token.text, [](gpt2::Kind kind) { return kind != gpt2::Kind::kSpace; }) > 0;
+    });
     return spans ? 0 : model_.pretokenizer.cut(text);
   }
   std::string decode(std::span<const int32_t> ids) const override {
@@ -151,7 +159,8 @@ std::vector<Merge> read_merges(const JsonTree& model, const WordMap& tokens, con
   std::vector<Merge> merges;
   const auto id = [&](const std::string& token) {
     const uint32_t found = tokens.find(token);
-    require(found != WordMap::kNone, "{}: merge {} speaks of '{}', which is not in the vocabulary", origin, merges.size(), token.substr(0, 80));
+    require(found != WordMap::kNone, "{}: merge {} speaks of '{}', which is not in the vocabulary", origin,
+            merges.size(), token.substr(0, 80));
     return static_cast<int32_t>(found);
   };
   for (const JsonTree& merge : model["merges"]) {
@@ -159,11 +168,12 @@ std::vector<Merge> read_merges(const JsonTree& model, const WordMap& tokens, con
     if (merge.is_string()) {
       const auto text = merge.get<std::string>();
       const size_t space = text.find(' ');
-      require(space != std::string::npos, "{}: merge {} ('{}') is not two tokens", origin, merges.size(), text.substr(0, 80));
+      require(space != std::string::npos, "{}: merge {} ('{}') is not two tokens", origin, merges.size(),
+              text.substr(0, 80));
       left = text.substr(0, space), right = text.substr(space + 1);
     } else {
-      require(merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string(), "{}: merge {} is not two tokens",
-              origin, merges.size());
+      require(merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string(),
+              "{}: merge {} is not two tokens", origin, merges.size());
       left = merge[0], right = merge[1];
     }
     merges.push_back({id(left), id(right), id(left + right)});
@@ -171,7 +181,8 @@ std::vector<Merge> read_merges(const JsonTree& model, const WordMap& tokens, con
   return merges;
 }
 
-std::array<int32_t, 256> read_byte_ids(const WordMap& tokens, const JsonTree& model, const std::string& origin) {
+std::array<int32_t, 256> read_byte_ids(const WordMap& tokens, const JsonTree& model,
+                                       const std::string& origin) {
   std::array<int32_t, 256> ids{};
   const uint32_t unknown = model.contains("unk_token") && model["unk_token"].is_string()
                                ? tokens.find(model["unk_token"].get<std::string>())
@@ -202,7 +213,8 @@ int32_t find_end(const Vocabulary& vocabulary, const std::string& origin) {
 bool wants_nfc(const JsonTree& json, const std::string& origin) {
   if (!json.contains("normalizer") || json["normalizer"].is_null()) return false;
   const std::string type = json["normalizer"].value("type", "");
-  require(type == "NFC", "{}: the normalizer '{}' is not supported for byte-level BPE (none, NFC)", origin, type);
+  require(type == "NFC", "{}: the normalizer '{}' is not supported for byte-level BPE (none, NFC)", origin,
+          type);
   return true;
 }
 
@@ -223,7 +235,9 @@ std::unique_ptr<Tokenizer> bpe_tokenizer(std::string text, const JsonTree& json,
   }
   for (const AddedToken& token : vocabulary.added) bytes[static_cast<size_t>(token.id)] = token.text;
 
-  BpeModel bpe{.pretokenizer = json.contains("pre_tokenizer") ? Pretokenizer::from_json(json["pre_tokenizer"], origin) : Pretokenizer{},
+  BpeModel bpe{.pretokenizer = json.contains("pre_tokenizer")
+                                   ? Pretokenizer::from_json(json["pre_tokenizer"], origin)
+                                   : Pretokenizer{},
                .merges = BpeMerges(read_byte_ids(tokens, model, origin), read_merges(model, tokens, origin)),
                .ignore_merges = model.value("ignore_merges", false),
                .normalise = wants_nfc(json, origin),
@@ -233,15 +247,19 @@ std::unique_ptr<Tokenizer> bpe_tokenizer(std::string text, const JsonTree& json,
                .added_by_byte = {}};
   if (bpe.ignore_merges) {
     for (size_t id = 0; id < bytes.size(); ++id) {
-      if (!bytes[id].empty() && bpe.tokens.insert(bytes[id]) == bpe.ids_of.size()) bpe.ids_of.push_back(static_cast<int32_t>(id));
+      if (!bytes[id].empty() && bpe.tokens.insert(bytes[id]) == bpe.ids_of.size())
+        bpe.ids_of.push_back(static_cast<int32_t>(id));
     }
   }
   for (const AddedToken& token : vocabulary.added) {
     if (!token.special) bpe.added.push_back(token);
   }
-  std::ranges::stable_sort(bpe.added, std::greater{}, [](const AddedToken& token) { return token.text.size(); });
-  for (uint32_t i = 0; i < bpe.added.size(); ++i) bpe.added_by_byte[static_cast<unsigned char>(bpe.added[i].text[0])].push_back(i);
-  return std::make_unique<BpeTokenizer>(std::move(text), std::move(bytes), find_end(vocabulary, origin), std::move(bpe));
+  std::ranges::stable_sort(bpe.added, std::greater{},
+                           [](const AddedToken& token) { return token.text.size(); });
+  for (uint32_t i = 0; i < bpe.added.size(); ++i)
+    bpe.added_by_byte[static_cast<unsigned char>(bpe.added[i].text[0])].push_back(i);
+  return std::make_unique<BpeTokenizer>(std::move(text), std::move(bytes), find_end(vocabulary, origin),
+                                        std::move(bpe));
 }
 
 }  // namespace longshot

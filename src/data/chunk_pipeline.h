@@ -16,7 +16,9 @@ struct ChunkBatch {
   uint64_t raw_bytes = 0;   // of the files, up to there
 };
 
-// Chunks in a batch.
+constexpr size_t kBatchBytes = 64 << 20;  // more only by the last chunk of a batch
+
+// Chunks in a batch, at most.
 inline size_t batch_size() { return static_cast<size_t>(threads()) * 8; }
 
 // work(chunk index, chunk, thread) for all chunks of a batch on all threads, then after(batch) on this one;
@@ -26,7 +28,10 @@ void for_each_batch(Documents& documents, Work&& work, After&& after) {
   const auto read = [&documents, most = batch_size()](ChunkBatch& batch) {
     batch.chunks.resize(most);
     batch.count = 0;
-    while (batch.count < most && documents.next(batch.chunks[batch.count])) ++batch.count;
+    size_t bytes = 0;
+    while (batch.count < most && bytes < kBatchBytes && documents.next(batch.chunks[batch.count])) {
+      bytes += batch.chunks[batch.count++].text.size();
+    }
     batch.end = documents.position();
     batch.raw_bytes = documents.raw_bytes();
   };

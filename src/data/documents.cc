@@ -12,7 +12,7 @@ namespace longshot {
 namespace {
 
 constexpr size_t kChunk = 1 << 20;
-constexpr size_t kLargest = 256 << 20;  // of a text that nothing cuts, and of a line of .jsonl
+constexpr size_t kLargest = 128 << 20;  // of a text that nothing cuts, and of a line of .jsonl
 constexpr size_t kHead = 1 << 14;       // looked at to tell the format
 constexpr std::string_view kBom = "\xEF\xBB\xBF";
 

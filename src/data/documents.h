@@ -49,8 +49,8 @@ struct Segment {
 };
 
 struct Chunk {
-  std::string name;   // of the input
-  bool json = false;  // a segment is a JSON value, not text
+  std::string name;     // of the input
+  bool json = false;    // a segment is a JSON value, not text
   uint64_t before = 0;  // bytes of text in all chunks before it
   std::string text;
   std::vector<Segment> segments;

@@ -19,10 +19,14 @@ struct Char {
 
 inline Kind kind_of(uint32_t code_point) {
   switch (char_class(code_point)) {
-    case CharClass::kLetter: return Kind::kLetter;
-    case CharClass::kNumber: return Kind::kNumber;
-    case CharClass::kSpace: return Kind::kSpace;
-    default: return Kind::kOther;
+    case CharClass::kLetter:
+      return Kind::kLetter;
+    case CharClass::kNumber:
+      return Kind::kNumber;
+    case CharClass::kSpace:
+      return Kind::kSpace;
+    default:
+      return Kind::kOther;
   }
 }
 
@@ -36,7 +40,8 @@ constexpr std::array<Kind, 128> kKindOfAscii = [] {
 
 inline Char char_at(const char* p, const char* end) {
   const auto byte = static_cast<unsigned char>(*p);
-  if (byte < 128) [[likely]] return {kKindOfAscii[byte], 1};
+  if (byte < 128) [[likely]]
+    return {kKindOfAscii[byte], 1};
   const CodePoint c = decode_utf8(p, end);
   return {kind_of(c.value), c.length};
 }
@@ -45,10 +50,18 @@ inline Char char_at(const char* p, const char* end) {
 inline size_t contraction(const char* p, const char* end) {
   if (end - p < 2) return 0;
   switch (p[1]) {
-    case 's': case 't': case 'm': case 'd': return 2;
-    case 'r': case 'v': return end - p >= 3 && p[2] == 'e' ? 3 : 0;
-    case 'l': return end - p >= 3 && p[2] == 'l' ? 3 : 0;
-    default: return 0;
+    case 's':
+    case 't':
+    case 'm':
+    case 'd':
+      return 2;
+    case 'r':
+    case 'v':
+      return end - p >= 3 && p[2] == 'e' ? 3 : 0;
+    case 'l':
+      return end - p >= 3 && p[2] == 'l' ? 3 : 0;
+    default:
+      return 0;
   }
 }
 
@@ -76,7 +89,8 @@ inline const char* piece_end(const char* p, const char* end) {
   return p;
 }
 
-// The last place where a character of the kinds allowed is followed by an ASCII space: nothing spans it. 0 where there is none.
+// The last place where a character of the kinds allowed is followed by an ASCII space: nothing spans it. 0
+// where there is none.
 template <class Allowed>
 size_t last_cut(std::string_view text, Allowed allowed) {
   for (size_t at = text.size(); at-- > 1;) {

@@ -1,4 +1,5 @@
-// Hugging Face's tokenizer.json, the parts that byte-level BPE and WordPiece need, and the files of before it.
+// Hugging Face's tokenizer.json, the parts that byte-level BPE and WordPiece need, and the files of before
+// it.
 #pragma once
 #include <string>
 #include <vector>
@@ -24,9 +25,10 @@ struct Vocabulary {
 Vocabulary read_vocabulary(const JsonTree& json, const std::string& origin);
 
 // The JSON texts that stand for ...
-std::string gpt2_json(const std::string& vocab_json, const std::string& merges_txt, const std::string& origin);  // two files of GPT-2
-std::string bert_json(const std::string& vocab_txt, const std::string& origin);                                  // BERT's vocab.txt
-std::string trained_bpe_json(const std::vector<Merge>& merges);                                                  // learn_merges()
+std::string gpt2_json(const std::string& vocab_json, const std::string& merges_txt,
+                      const std::string& origin);                                // two files of GPT-2
+std::string bert_json(const std::string& vocab_txt, const std::string& origin);  // BERT's vocab.txt
+std::string trained_bpe_json(const std::vector<Merge>& merges);                  // learn_merges()
 
 // GPT-2's printable stand-ins: bytes to text and back. Text with other characters gives no bytes: false.
 std::string byte_level_text(std::string_view bytes);

@@ -1,4 +1,5 @@
-// JSON whose objects find a member in logarithmic time: for vocabularies, which are objects of 50,000 members and more.
+// JSON whose objects find a member in logarithmic time: for vocabularies, which are objects of 50,000 members
+// and more.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>

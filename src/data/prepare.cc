@@ -1,5 +1,6 @@
 #include "data/prepare.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,12 +8,15 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
-#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/records.h"
 #include "base/rng.h"
 #include "data/chunk_pipeline.h"
+#include "data/data_bin.h"
+#include "data/recipe.h"
+#include "data/token_set.h"
 #include "data/tokenizer_training.h"
 #include "data/tokenizers.h"
 #include "data/utf8.h"
@@ -58,7 +62,7 @@ class Job {
 
  private:
   void list_inputs();
-  void spool_standard_input();
+  void spool_pipes();
   void cut_by_position();
   Json identity() const;
   bool make_tokenizer();
@@ -86,6 +90,7 @@ class Job {
   DocumentConfig document_config_;
   fs::path out_, partial_;
   std::vector<DocumentInput> inputs_;
+  std::vector<fs::path> spooled_;
   uint64_t total_bytes_ = 0;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::array<std::unique_ptr<TokenWriter>, 3> writers_;
@@ -128,18 +133,23 @@ void Job::list_inputs() {
   add(config_.inputs, DocumentInput::kBySeed);
 }
 
-// Standard input is read more than once (dictionary, format): it needs a file.
-void Job::spool_standard_input() {
+// What is not a file is read more than once too (format, vocabulary): it is kept in one.
+void Job::spool_pipes() {
   for (DocumentInput& input : inputs_) {
-    if (input.path != "-") continue;
-    input.path = partial_ / "stdin";
+    if (fs::is_regular_file(input.path)) continue;
+    const fs::path pipe = std::exchange(input.path, partial_ / fmt::format("pipe-{}", spooled_.size()));
+    spooled_.push_back(input.path);
+    const int fd = pipe == "-" ? ::dup(STDIN_FILENO) : ::open(pipe.c_str(), O_RDONLY | O_CLOEXEC);
+    require(fd >= 0, "{}: cannot open: {}", input.name, std::strerror(errno));
+    const std::unique_ptr<const int, void (*)(const int*)> closer(&fd,
+                                                                  [](const int* open) { ::close(*open); });
     OutputFile spool(input.path);
     std::vector<char> block(1 << 20);
-    while (const ssize_t n = ::read(STDIN_FILENO, block.data(), block.size())) {
+    while (const ssize_t n = ::read(fd, block.data(), block.size())) {
       if (n < 0 && errno == EINTR) continue;
-      require(n > 0, "standard input: cannot read: {}", std::strerror(errno));
+      require(n > 0, "{}: cannot read: {}", input.name, std::strerror(errno));
       spool.write(block.data(), static_cast<size_t>(n));
-      hooks_.progress({"reading standard input", spool.position(), 0});
+      hooks_.progress({"reading", spool.position(), 0});
     }
     spool.close();
   }
@@ -193,7 +203,7 @@ PrepareResult Job::run() {
   } else {
     fs::remove_all(partial_);
     make_directories(partial_);
-    spool_standard_input();
+    spool_pipes();
     write_json(partial_ / kJobFile, job_);
   }
   for (const DocumentInput& input : inputs_)
@@ -214,7 +224,8 @@ bool Job::make_tokenizer() {
     if (!train_tokenizer()) return false;
   } else {
     require_usage(fs::exists(config_.tokenizer),
-                  "--tokenizer {}: neither a kind of tokenizer (byte, word, bpe, sentencepiece) nor a file", config_.tokenizer);
+                  "--tokenizer {}: neither a kind of tokenizer (byte, word, bpe, sentencepiece) nor a file",
+                  config_.tokenizer);
     tokenizer_ = load_tokenizer(config_.tokenizer);
   }
   tokenizer_->save(partial_);
@@ -224,7 +235,8 @@ bool Job::make_tokenizer() {
 }
 
 bool Job::train_tokenizer() {
-  const auto trainer = make_trainer({config_.tokenizer, config_.vocab_size, config_.sentencepiece_model}, threads());
+  const auto trainer =
+      make_trainer({config_.tokenizer, config_.vocab_size, config_.sentencepiece_model}, threads());
   Documents reader = documents([&](std::string_view text) { return trainer->cut(text); });
   bool stopped = false;
   for_each_batch(
@@ -378,11 +390,40 @@ PrepareResult Job::publish_set() {
   for (const DocumentInput& input : inputs_) files.push_back(input.name);
   meta["files"] = files;
   write_json(partial_ / "meta.json", meta);
-  fs::remove(partial_ / "stdin");
+  for (const fs::path& file : spooled_) fs::remove(file);
   fs::remove(partial_ / kJobFile);
   fs::remove_all(out_);
   publish(partial_, out_);
   return result;
+}
+
+// The splits of a data-bin as text again: its words apart by a space. Encoding gives back the ids; documents,
+// words and bytes are found on the way.
+void list_data_bin(const fs::path& dir, const fs::path& text, PrepareConfig& config) {
+  make_directories(text);
+  const TokenSet set(dir);
+  std::vector<int32_t> ids;
+  const auto write = [&](const char* name, std::vector<std::string>& files) {
+    if (!set.has(name)) return;
+    const fs::path path = text / (std::string(name) + ".txt");
+    const TokenFile& tokens = set.split(name);
+    OutputFile out(path);
+    bool line_start = true;
+    for (int64_t at = 0; at < tokens.size(); at += static_cast<int64_t>(ids.size())) {
+      ids.resize(static_cast<size_t>(std::min<int64_t>(tokens.size() - at, 1 << 16)));
+      tokens.read(at, ids);
+      if (!line_start && ids[0] != tokens.start_id()) out.write(" ");
+      const std::string part = set.tokenizer().decode(ids);
+      out.write(part);
+      line_start = part.ends_with('\n');
+    }
+    out.close();
+    files = {path.string()};
+  };
+  write("train", config.train);
+  write("valid", config.valid);
+  write("test", config.test);
+  config.tokenizer = (dir / "dict.txt").string();
 }
 
 }  // namespace
@@ -393,6 +434,7 @@ void PrepareConfig::fields(Options& o) {
               "training text: files, directories, globs or - ; .jsonl, .gz, .zst, .xz are known");
   o.add_files("valid", valid, "validation text");
   o.add_files("test", test, "test text");
+  o.add("recipe", recipe, "a corpus to download: wikitext-103, wikitext-2");
   o.add("split", split, "shares of train,valid,test into which INPUT.. is cut at document boundaries");
   o.add("split-by", split_by, {"auto", "document", "position"},
         "draw each document's split by its number, or cut each file into first, middle and last part; auto "
@@ -407,16 +449,47 @@ void PrepareConfig::fields(Options& o) {
   o.add("allow-binary", allow_binary, "take files that do not look like text");
   o.group("tokenizer");
   o.add("tokenizer", tokenizer,
-        "byte, word, bpe, sentencepiece, or a file: tokenizer.json, vocab.json (with merges.txt), vocab.txt, dict.txt, *.model");
+        "byte, word, bpe, sentencepiece, or a file: tokenizer.json, vocab.json (with merges.txt), vocab.txt, "
+        "dict.txt, *.model");
   o.add("vocab-size", vocab_size, "entries of a vocabulary built here; 0: all words, or 8192 pieces");
-  o.add("sentencepiece-model", sentencepiece_model, {"unigram", "bpe"}, "kind of model that SentencePiece learns");
+  o.add("sentencepiece-model", sentencepiece_model, {"unigram", "bpe"},
+        "kind of model that SentencePiece learns");
   o.group("output");
   o.add("out", out, "directory of the token set");
   o.add("overwrite", overwrite, "replace what is there");
 }
 
 PrepareResult prepare(const PrepareConfig& config, const PrepareHooks& hooks) {
-  return Job(config, hooks).run();
+  const bool data_bin = config.inputs.size() == 1 && is_data_bin(config.inputs[0]);
+  if (config.recipe.empty() && !data_bin) return Job(config, hooks).run();
+
+  PrepareConfig files = config;
+  require_usage(!config.out.empty(), "--out DIR is needed: where the token set goes");
+  require_usage(config.train.empty() && config.valid.empty() && config.test.empty() &&
+                    (data_bin || config.inputs.empty()),
+                "a {} brings its own splits: no --train, --valid, --test or INPUT",
+                data_bin ? "data-bin" : "recipe");
+  files.inputs.clear();
+  fs::path text = config.out;
+  if (text.filename().empty()) text = text.parent_path();
+  text += data_bin ? ".text" : ".download";
+  if (data_bin) {
+    list_data_bin(config.inputs[0], text, files);
+  } else {
+    const auto paths = fetch_recipe(find_recipe(config.recipe), text, [&](uint64_t bytes, uint64_t total) {
+      hooks.progress({"downloading", bytes, total});
+      return !hooks.stop();
+    });
+    files.train = {paths[0].string()}, files.valid = {paths[1].string()}, files.test = {paths[2].string()};
+  }
+  const PrepareResult result = Job(files, hooks).run();
+  if (!result.finished) return result;
+  // The text can be made again; a downloaded archive stays.
+  for (const auto& names : {files.train, files.valid, files.test}) {
+    for (const std::string& name : names) fs::remove(name);
+  }
+  if (fs::is_empty(text)) fs::remove(text);
+  return result;
 }
 
 }  // namespace longshot

@@ -16,7 +16,8 @@ namespace longshot {
 constexpr std::array<const char*, 3> kSplitNames{"train", "valid", "test"};
 
 struct PrepareConfig {
-  std::vector<std::string> inputs;              // cut by `split`
+  std::vector<std::string> inputs;              // cut by `split`, or one data-bin
+  std::string recipe;                           // or a corpus to download
   std::vector<std::string> train, valid, test;  // or given one by one
   std::vector<double> split{0.9, 0.05, 0.05};
   std::string split_by = "auto";

@@ -1,4 +1,5 @@
-// The cut of text into pieces before byte-pair merging, as Hugging Face's tokenizer.json describes it. A piece is merged on its own.
+// The cut of text into pieces before byte-pair merging, as Hugging Face's tokenizer.json describes it. A
+// piece is merged on its own.
 #pragma once
 #include <functional>
 #include <memory>

@@ -1,6 +1,7 @@
 #include "data/token_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstring>
 
@@ -20,14 +21,42 @@ struct Header {
 };
 static_assert(sizeof(Header) == 64);
 
+// f(a value of the type ids are stored as)
+template <class F>
+auto with_type(IdType type, F&& f) {
+  switch (type) {
+    case IdType::kU8:
+      return f(uint8_t{});
+    case IdType::kI8:
+      return f(int8_t{});
+    case IdType::kI16:
+      return f(int16_t{});
+    case IdType::kI32:
+      return f(int32_t{});
+    case IdType::kI64:
+      return f(int64_t{});
+    case IdType::kU16:
+      return f(uint16_t{});
+    case IdType::kU32:
+      return f(uint32_t{});
+    case IdType::kU64:
+      return f(uint64_t{});
+  }
+  fail("an id type that is not known");
+}
+
 uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 
 fs::path aside_of(fs::path path) { return path += ".tmp"; }
 fs::path documents_of(fs::path path) { return path += ".documents.tmp"; }
 
-int width_of(int vocab_size) { return vocab_size <= 65536 ? 2 : 4; }
+int width_for(int vocab_size) { return vocab_size <= 65536 ? 2 : 4; }
 
 }  // namespace
+
+int width_of(IdType type) {
+  return with_type(type, [](auto id) { return static_cast<int>(sizeof id); });
+}
 
 TokenFile::TokenFile(const fs::path& path) : file_(path) {
   const std::string name = path.string();
@@ -57,7 +86,7 @@ TokenFile::TokenFile(const fs::path& path) : file_(path) {
   counts_ = {.tokens = h.tokens, .documents = h.documents, .bytes = h.bytes, .words = h.words};
   tokenizer_hash_ = h.tokenizer_hash;
   vocab_size_ = static_cast<int>(h.vocab_size);
-  width_ = static_cast<int>(h.width);
+  type_ = h.width == 2 ? IdType::kU16 : IdType::kU32;
   start_id_ = static_cast<int32_t>(h.start_id);
   ids_ = file_.bytes().data() + sizeof h;
   documents_ = {reinterpret_cast<const uint64_t*>(ids_ + padded(h.tokens * h.width)), h.documents};
@@ -69,27 +98,38 @@ TokenFile::TokenFile(const fs::path& path) : file_(path) {
   }
 }
 
+TokenFile::TokenFile(Parts parts)
+    : file_(std::move(parts.file)),
+      counts_(parts.counts),
+      tokenizer_hash_(parts.tokenizer_hash),
+      vocab_size_(parts.vocab_size),
+      start_id_(parts.start_id),
+      shift_(parts.shift),
+      type_(parts.type),
+      ids_(file_.bytes().data() + parts.ids_at),
+      own_documents_(std::move(parts.documents)),
+      documents_(own_documents_) {}
+
 void TokenFile::read(int64_t first, std::span<int32_t> out) const {
   assert(first >= 0 && first + static_cast<int64_t>(out.size()) <= size());
-  const auto copy = [&](auto id) {
-    const auto* from = reinterpret_cast<const decltype(id)*>(ids_) + first;
-    uint32_t largest = 0;
+  with_type(type_, [&]<class Id>(Id) {
+    const auto* from = reinterpret_cast<const Id*>(ids_) + first;
+    uint64_t largest = 0;  // a negative id is a large one here
     for (size_t i = 0; i < out.size(); ++i) {
-      const uint32_t value = from[i];
+      const uint64_t value = static_cast<uint64_t>(from[i]) - static_cast<uint64_t>(shift_);
       largest = std::max(largest, value);
       out[i] = static_cast<int32_t>(value);
     }
-    require(largest < static_cast<uint32_t>(vocab_size_),
-            "{}: id {} near index {} is not below the vocabulary size {}", path().string(), largest, first,
-            vocab_size_);
-  };
-  width_ == 2 ? copy(uint16_t{}) : copy(uint32_t{});
+    require(largest < static_cast<uint64_t>(vocab_size_),
+            "{}: id {} near index {} is not in the vocabulary of {}", path().string(),
+            static_cast<int64_t>(largest), first, vocab_size_);
+  });
 }
 
 TokenWriter::TokenWriter(const fs::path& path, Meta meta)
     : path_(path),
       meta_(meta),
-      width_(width_of(meta.vocab_size)),
+      width_(width_for(meta.vocab_size)),
       out_(aside_of(path)),
       documents_(documents_of(path)) {
   const Header blank{};
@@ -99,7 +139,7 @@ TokenWriter::TokenWriter(const fs::path& path, Meta meta)
 TokenWriter::TokenWriter(const fs::path& path, Meta meta, const TokenCounts& checkpoint)
     : path_(path),
       meta_(meta),
-      width_(width_of(meta.vocab_size)),
+      width_(width_for(meta.vocab_size)),
       counts_(checkpoint),
       out_(aside_of(path), sizeof(Header) + checkpoint.tokens * static_cast<uint64_t>(width_)),
       documents_(documents_of(path), checkpoint.documents * 8) {}
@@ -116,8 +156,12 @@ void TokenWriter::append(std::span<const int32_t> ids) {
   require(smallest >= 0 && largest < meta_.vocab_size, "{}: id {} is outside the vocabulary of {}",
           path_.string(), smallest < 0 ? smallest : largest, meta_.vocab_size);
   if (width_ == 2) {
-    const std::vector<uint16_t> narrow(ids.begin(), ids.end());
-    out_.write(narrow.data(), narrow.size() * 2);
+    std::array<uint16_t, 4096> narrow;
+    for (auto rest = ids; !rest.empty(); rest = rest.subspan(std::min(rest.size(), narrow.size()))) {
+      const auto block = rest.first(std::min(rest.size(), narrow.size()));
+      std::ranges::copy(block, narrow.begin());
+      out_.write(narrow.data(), block.size() * 2);
+    }
   } else {
     out_.write(ids.data(), ids.size() * 4);
   }

@@ -26,16 +26,34 @@ struct TokenCounts {
   uint64_t tokens = 0, documents = 0, bytes = 0, words = 0;
 };
 
+// How an id is stored.
+enum class IdType : uint8_t { kU8, kI8, kI16, kI32, kI64, kU16, kU32, kU64 };
+int width_of(IdType type);  // in bytes
+
 class TokenFile {
  public:
   explicit TokenFile(const fs::path& path);
+
+  // Ids in a file of another format, already checked against its size.
+  struct Parts {
+    MappedFile file;
+    size_t ids_at = 0;  // where they begin
+    IdType type = IdType::kU16;
+    int32_t shift = 0;  // stored minus shift is the id
+    TokenCounts counts;
+    uint64_t tokenizer_hash = 0;
+    int vocab_size = 0;
+    int32_t start_id = 0;
+    std::vector<uint64_t> documents;
+  };
+  explicit TokenFile(Parts parts);
 
   const fs::path& path() const { return file_.path(); }
   int64_t size() const { return static_cast<int64_t>(counts_.tokens); }
   const TokenCounts& counts() const { return counts_; }
   uint64_t tokenizer_hash() const { return tokenizer_hash_; }
   int vocab_size() const { return vocab_size_; }
-  int width() const { return width_; }
+  int width() const { return width_of(type_); }
   int32_t start_id() const { return start_id_; }
 
   // ids[first, first + out.size()). REQUIRES: the range is inside the file. Throws if an id is not below the
@@ -48,9 +66,11 @@ class TokenFile {
   MappedFile file_;
   TokenCounts counts_;
   uint64_t tokenizer_hash_ = 0;
-  int vocab_size_ = 0, width_ = 0;
-  int32_t start_id_ = 0;
+  int vocab_size_ = 0;
+  int32_t start_id_ = 0, shift_ = 0;
+  IdType type_ = IdType::kU16;
   const std::byte* ids_ = nullptr;
+  std::vector<uint64_t> own_documents_;  // where the file has none
   std::span<const uint64_t> documents_;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "data/data_bin.h"
 
 namespace longshot {
 namespace {
@@ -22,12 +23,19 @@ std::vector<fs::path> files_ending(const fs::path& dir, std::string_view suffix)
 }  // namespace
 
 bool is_token_set(const fs::path& dir) {
-  return fs::is_directory(dir) && !files_ending(dir, ".tokens").empty();
+  return fs::is_directory(dir) && (!files_ending(dir, ".tokens").empty() || is_data_bin(dir));
 }
 
 TokenSet::TokenSet(const fs::path& dir) : path_(dir) {
   require(fs::is_directory(dir), "{}: {}. `longshot prepare` makes a token set.", dir.string(),
           fs::exists(dir) ? "not a directory" : "no such directory");
+  if (is_data_bin(dir)) {
+    tokenizer_ = load_tokenizer(dir / "dict.txt");
+    for (const fs::path& file : files_ending(dir, ".idx")) {
+      splits_.emplace(file.stem().string(), open_data_bin(dir / file.stem(), *tokenizer_));
+    }
+    return;
+  }
   for (const fs::path& file : files_ending(dir, ".tokens"))
     splits_.emplace(file.stem().string(), TokenFile(file));
   require(!splits_.empty(), "{}: no *.tokens in it. `longshot prepare --out DIR` makes a token set.",

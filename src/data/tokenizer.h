@@ -58,8 +58,8 @@ class Tokenizer {
 };
 
 // A tokenizer file of any kind Longshot knows, or a directory that holds one:
-//   tokenizer.byte.json; dict.txt (fairseq); tokenizer.json (Hugging Face: byte-level BPE, WordPiece); vocab.json with merges.txt (GPT-2);
-//   vocab.txt (BERT); *.model (SentencePiece).
+//   tokenizer.byte.json; dict.txt (fairseq); tokenizer.json (Hugging Face: byte-level BPE, WordPiece);
+//   vocab.json with merges.txt (GPT-2); vocab.txt (BERT); *.model (SentencePiece).
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path);
 
 }  // namespace longshot

@@ -57,7 +57,9 @@ class BpeTrainer : public TokenizerTrainer {
  public:
   BpeTrainer(int vocab_size, int threads) : counts_(static_cast<size_t>(threads)) {
     const int size = vocab_size > 0 ? vocab_size : kDefaultVocabulary;
-    require_usage(size > 257, "--vocab-size {}: byte-level BPE has 256 bytes and <|endoftext|> before anything is joined", size);
+    require_usage(size > 257,
+                  "--vocab-size {}: byte-level BPE has 256 bytes and <|endoftext|> before anything is joined",
+                  size);
     tokens_ = static_cast<size_t>(size) - 257;
   }
   size_t cut(std::string_view text) const override { return Pretokenizer::gpt2().cut(text); }
@@ -73,7 +75,8 @@ class BpeTrainer : public TokenizerTrainer {
   }
   std::unique_ptr<Tokenizer> finish() override {
     merge_counts(counts_);
-    return hf_tokenizer(trained_bpe_json(learn_merges(counts_[0], tokens_)), "the BPE learnt from the training text");
+    return hf_tokenizer(trained_bpe_json(learn_merges(counts_[0], tokens_)),
+                        "the BPE learnt from the training text");
   }
 
  private:
@@ -97,9 +100,12 @@ class LineIterator : public sentencepiece::SentenceIterator {
 
 class SentencePieceTrainer : public TokenizerTrainer {
  public:
-  SentencePieceTrainer(const TokenizerOptions& options, int threads) : options_(options), lines_(static_cast<size_t>(threads)) {
+  SentencePieceTrainer(const TokenizerOptions& options, int threads)
+      : options_(options), lines_(static_cast<size_t>(threads)) {
     if (options_.vocab_size == 0) options_.vocab_size = kDefaultVocabulary;
-    require_usage(options_.vocab_size > 300, "--vocab-size {}: SentencePiece has 256 bytes and 3 special pieces before any other", options_.vocab_size);
+    require_usage(options_.vocab_size > 300,
+                  "--vocab-size {}: SentencePiece has 256 bytes and 3 special pieces before any other",
+                  options_.vocab_size);
   }
   size_t cut(std::string_view text) const override { return cut_behind_space(text); }
   uint64_t enough() const override { return 24u << 20; }  // the library keeps it in memory many times over
@@ -133,7 +139,8 @@ class SentencePieceTrainer : public TokenizerTrainer {
          {"num_threads", "1"},
          {"minloglevel", "2"}},
         &iterator, &model);
-    require(status.ok(), "SentencePiece cannot learn a vocabulary of {}: {}", options_.vocab_size, status.ToString());
+    require(status.ok(), "SentencePiece cannot learn a vocabulary of {}: {}", options_.vocab_size,
+            status.ToString());
     return sentencepiece_tokenizer(std::move(model), "the SentencePiece model learnt from the training text");
   }
 
@@ -145,7 +152,9 @@ class SentencePieceTrainer : public TokenizerTrainer {
 
 }  // namespace
 
-bool is_trained_kind(const std::string& kind) { return kind == "word" || kind == "bpe" || kind == "sentencepiece"; }
+bool is_trained_kind(const std::string& kind) {
+  return kind == "word" || kind == "bpe" || kind == "sentencepiece";
+}
 
 std::unique_ptr<TokenizerTrainer> make_trainer(const TokenizerOptions& options, int threads) {
   if (options.kind == "word") return std::make_unique<WordTrainer>(options.vocab_size, threads);

@@ -18,13 +18,14 @@ std::string make_dict(const WordCounts& counts, int vocab_size);
 
 // Byte-level BPE and WordPiece, from a tokenizer.json: its text, and the same parsed.
 std::unique_ptr<Tokenizer> bpe_tokenizer(std::string text, const JsonTree& json, const std::string& origin);
-std::unique_ptr<Tokenizer> wordpiece_tokenizer(std::string text, const JsonTree& json, const std::string& origin);
+std::unique_ptr<Tokenizer> wordpiece_tokenizer(std::string text, const JsonTree& json,
+                                               const std::string& origin);
 
 // Either of them, by what the file says.
 std::unique_ptr<Tokenizer> hf_tokenizer(std::string text, const std::string& origin);
 
-// A SentencePiece .model: unigram or BPE. Lines are encoded one by one, as spm_encode does; a line's end is the piece "\n", its byte
-// <0x0A>, or </s>, whichever the model has.
+// A SentencePiece .model: unigram or BPE. Lines are encoded one by one, as spm_encode does; a line's end is
+// the piece "\n", its byte <0x0A>, or </s>, whichever the model has.
 std::unique_ptr<Tokenizer> sentencepiece_tokenizer(std::string model, const std::string& origin);
 
 }  // namespace longshot

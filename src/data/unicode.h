@@ -17,7 +17,8 @@ CharClass char_class(uint32_t code_point);
 // Appends the lower case of one character, without regard to its neighbours.
 void append_lower(uint32_t code_point, std::u32string& out);
 
-// Canonical decomposition with combining marks in canonical order, and its inverse. Bytes that are not UTF-8 become U+FFFD.
+// Canonical decomposition with combining marks in canonical order, and its inverse. Bytes that are not UTF-8
+// become U+FFFD.
 std::u32string nfd(std::string_view text);
 std::string nfc(std::string_view text);
 

@@ -1,42 +1,51 @@
 // A hash map from words to dense indices 0, 1, 2, .. in order of arrival. Open addressing; words are copied
 // into blocks that never move.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <string_view>
 #include <vector>
 
-#include "base/rng.h"
-
 namespace longshot {
 
-// Reads 8 bytes at a time, the last ones overlapping.
-inline uint64_t hash_word(std::string_view word) {
-  const char* p = word.data();
-  const size_t n = word.size();
-  const auto load = [](const char* from, size_t bytes) {
-    uint64_t value = 0;
-    std::memcpy(&value, from, bytes);
+// A word's first 8 bytes (fewer: padded with zeros), and a hash of all of it.
+struct WordKey {
+  uint64_t head, hash;
+
+  explicit WordKey(std::string_view word) {
+    const char* p = word.data();
+    const size_t n = word.size();
+    if (n >= 8) {
+      head = load<uint64_t>(p);
+      hash = fold(head ^ kB, kA ^ n);
+      for (size_t i = 8; i + 8 < n; i += 8) hash = fold(hash ^ load<uint64_t>(p + i), kB);
+      if (n > 8) hash = fold(hash ^ load<uint64_t>(p + n - 8), kA);
+      return;
+    }
+    if (n >= 4) {  // two loads that overlap
+      head = load<uint32_t>(p) | static_cast<uint64_t>(load<uint32_t>(p + n - 4)) << (8 * (n - 4));
+    } else {
+      head = n > 0 ? byte(p[0]) | byte(p[n / 2]) << (8 * (n / 2)) | byte(p[n - 1]) << (8 * (n - 1)) : 0;
+    }
+    hash = fold(head ^ kB, kA ^ n);
+  }
+
+ private:
+  static constexpr uint64_t kA = 0xa0761d6478bd642f, kB = 0xe7037ed1a0b428db;
+  template <class T>
+  static T load(const char* p) {
+    T value;
+    std::memcpy(&value, p, sizeof value);
     return value;
-  };
-  const auto fold = [](uint64_t a, uint64_t b) {
+  }
+  static uint64_t byte(char c) { return static_cast<unsigned char>(c); }
+  static uint64_t fold(uint64_t a, uint64_t b) {
     const auto product = static_cast<unsigned __int128>(a) * b;
     return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-  };
-  constexpr uint64_t kA = 0xa0761d6478bd642f, kB = 0xe7037ed1a0b428db;
-  if (n >= 8) {
-    uint64_t h = n ^ kA;
-    for (size_t i = 0; i + 8 < n; i += 8) h = fold(h ^ load(p + i, 8), kB);
-    return fold(h ^ load(p + n - 8, 8), kA ^ n);
   }
-  const uint64_t value = n >= 4  ? load(p, 4) << 32 | load(p + n - 4, 4)
-                         : n > 0 ? static_cast<uint64_t>(static_cast<unsigned char>(p[0])) << 16 |
-                                       static_cast<uint64_t>(static_cast<unsigned char>(p[n / 2])) << 8 |
-                                       static_cast<unsigned char>(p[n - 1])
-                                 : 0;
-  return fold(value ^ kB, kA ^ n);
-}
+};
 
 class WordMap {
  public:
@@ -46,47 +55,53 @@ class WordMap {
 
   size_t size() const { return words_.size(); }
   std::string_view word(size_t index) const { return words_[index]; }
-  size_t bytes() const { return bytes_; }  // of all words
 
-  uint32_t find(std::string_view word) const { return find(word, hash_word(word)); }
+  uint32_t find(std::string_view word) const { return find(word, WordKey(word)); }
 
   // The index of `word`, new or known.
   uint32_t insert(std::string_view word) {
-    const uint64_t hash = hash_word(word);
-    if (const uint32_t index = find(word, hash); index != kNone) return index;
+    const WordKey key(word);
+    if (const uint32_t index = find(word, key); index != kNone) return index;
     if ((words_.size() + 1) * 2 > slots_.size()) grow();
     words_.push_back(keep(word));
-    place(hash, static_cast<uint32_t>(words_.size() - 1));
+    place(word, key, static_cast<uint32_t>(words_.size() - 1));
     return static_cast<uint32_t>(words_.size() - 1);
   }
 
   void clear() { *this = WordMap(); }
 
  private:
+  // A word of up to 8 bytes is known by its slot alone: one place in memory is touched.
   struct Slot {
-    uint32_t tag = 0;
+    uint64_t head = 0;
+    uint32_t check = 0;  // the length, where it is at most 8; else a part of the hash with the top bit set
     uint32_t index = kNone;
   };
   static constexpr size_t kBlock = 1 << 18;
 
-  uint32_t find(std::string_view word, uint64_t hash) const {
+  static uint32_t check_of(std::string_view word, const WordKey& key) {
+    return word.size() <= 8 ? static_cast<uint32_t>(word.size())
+                            : static_cast<uint32_t>(key.hash >> 32) | 0x80000000;
+  }
+  uint32_t find(std::string_view word, const WordKey& key) const {
     const size_t mask = slots_.size() - 1;
-    const auto tag = static_cast<uint32_t>(hash >> 32);
-    for (size_t s = hash & mask;; s = (s + 1) & mask) {
-      const Slot slot = slots_[s];
+    const uint32_t check = check_of(word, key);
+    for (size_t s = key.hash & mask;; s = (s + 1) & mask) {
+      const Slot& slot = slots_[s];
       if (slot.index == kNone) return kNone;
-      if (slot.tag == tag && words_[slot.index] == word) return slot.index;
+      if (slot.head == key.head && slot.check == check && (word.size() <= 8 || words_[slot.index] == word))
+        return slot.index;
     }
   }
-  void place(uint64_t hash, uint32_t index) {
+  void place(std::string_view word, const WordKey& key, uint32_t index) {
     const size_t mask = slots_.size() - 1;
-    size_t s = hash & mask;
+    size_t s = key.hash & mask;
     while (slots_[s].index != kNone) s = (s + 1) & mask;
-    slots_[s] = {static_cast<uint32_t>(hash >> 32), index};
+    slots_[s] = {key.head, check_of(word, key), index};
   }
   void grow() {
     slots_.assign(slots_.size() * 2, Slot{});
-    for (size_t i = 0; i < words_.size(); ++i) place(hash_word(words_[i]), static_cast<uint32_t>(i));
+    for (size_t i = 0; i < words_.size(); ++i) place(words_[i], WordKey(words_[i]), static_cast<uint32_t>(i));
   }
   std::string_view keep(std::string_view word) {
     if (room_ < word.size()) {
@@ -98,7 +113,6 @@ class WordMap {
     const std::string_view kept(free_, word.size());
     free_ += word.size();
     room_ -= word.size();
-    bytes_ += word.size();
     return kept;
   }
 
@@ -106,7 +120,7 @@ class WordMap {
   std::vector<std::string_view> words_;
   std::vector<std::unique_ptr<char[]>> blocks_;
   char* free_ = nullptr;
-  size_t room_ = 0, bytes_ = 0;
+  size_t room_ = 0;
 };
 
 // How often each word was seen.

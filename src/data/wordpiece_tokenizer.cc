@@ -30,7 +30,8 @@ bool is_chinese(uint32_t c) {
 }
 
 bool is_punctuation(uint32_t c) {
-  if (c < 128) return c > 32 && c < 127 && !(c >= '0' && c <= '9') && !(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z');
+  if (c < 128)
+    return c > 32 && c < 127 && !(c >= '0' && c <= '9') && !(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z');
   return char_class(c) == CharClass::kPunctuation;
 }
 
@@ -48,7 +49,8 @@ class WordPieceEncoder : public Encoder {
       }
       size_t end = 1;
       if (!is_punctuation(rest[0])) {
-        while (end < rest.size() && char_class(rest[end]) != CharClass::kSpace && !is_punctuation(rest[end])) ++end;
+        while (end < rest.size() && char_class(rest[end]) != CharClass::kSpace && !is_punctuation(rest[end]))
+          ++end;
       }
       append_word(rest.substr(0, end), ids);
       rest.remove_prefix(end);
@@ -125,7 +127,9 @@ class WordPieceTokenizer : public Tokenizer {
   std::string_view name() const override { return "wordpiece"; }
   int vocab_size() const override { return static_cast<int>(model_.tokens.size()); }
   int32_t start_id() const override { return end_; }
-  std::unique_ptr<Encoder> make_encoder() const override { return std::make_unique<WordPieceEncoder>(model_); }
+  std::unique_ptr<Encoder> make_encoder() const override {
+    return std::make_unique<WordPieceEncoder>(model_);
+  }
   void end_document(char, std::vector<int32_t>& ids) const override { ids.push_back(end_); }
   size_t cut(std::string_view text) const override { return cut_behind_space(text); }
   // Words apart by one space: the text as BERT's normaliser and pre-tokenizer leave it.
@@ -160,7 +164,8 @@ void read_normaliser(const JsonTree& json, WordPieceModel& model, const std::str
   }
   const JsonTree& n = json["normalizer"];
   const std::string type = n.value("type", "");
-  require(type == "BertNormalizer", "{}: the normalizer '{}' is not supported for WordPiece (BertNormalizer)", origin, type);
+  require(type == "BertNormalizer", "{}: the normalizer '{}' is not supported for WordPiece (BertNormalizer)",
+          origin, type);
   model.clean = n.value("clean_text", true);
   model.chinese = n.value("handle_chinese_chars", true);
   model.lowercase = n.value("lowercase", true);
@@ -170,7 +175,8 @@ void read_normaliser(const JsonTree& json, WordPieceModel& model, const std::str
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> wordpiece_tokenizer(std::string text, const JsonTree& json, const std::string& origin) {
+std::unique_ptr<Tokenizer> wordpiece_tokenizer(std::string text, const JsonTree& json,
+                                               const std::string& origin) {
   const Vocabulary vocabulary = read_vocabulary(json, origin);
   const JsonTree& m = json["model"];
   WordPieceModel model;
@@ -180,7 +186,8 @@ std::unique_ptr<Tokenizer> wordpiece_tokenizer(std::string text, const JsonTree&
     require(model.tokens.insert(name) == id, "{}: the token '{}' has two ids", origin, name.substr(0, 80));
   }
   read_normaliser(json, model, origin);
-  require(!json.contains("pre_tokenizer") || !json["pre_tokenizer"].is_object() || json["pre_tokenizer"].value("type", "") == "BertPreTokenizer",
+  require(!json.contains("pre_tokenizer") || !json["pre_tokenizer"].is_object() ||
+              json["pre_tokenizer"].value("type", "") == "BertPreTokenizer",
           "{}: WordPiece is supported with BertPreTokenizer only", origin);
   model.prefix = m.value("continuing_subword_prefix", "##");
   const int64_t longest = m.value("max_input_chars_per_word", int64_t{100});

@@ -209,6 +209,23 @@ TEST_F(PrepareTest, AByteOrderMarkIsNotText) {
   EXPECT_EQ(decoded("train"), "text\r\nmore\n");
 }
 
+TEST_F(PrepareTest, ADataBinBecomesATokenSet) {
+  SKIP_WITHOUT(shared("reference/data-bin"));
+  PrepareConfig c = config("word");
+  c.inputs = {shared("reference/data-bin").string()};
+  const PrepareResult result = prepare(c, {});
+  const TokenSet from(shared("reference/data-bin")), to(dir_ / "set");
+  EXPECT_EQ(result.splits[0].documents, 106u);
+  EXPECT_EQ(to.tokenizer().hash(), from.tokenizer().hash());
+  for (const char* name : {"train", "valid"}) {
+    std::vector<int32_t> a(static_cast<size_t>(from.split(name).size())),
+        b(static_cast<size_t>(to.split(name).size()));
+    from.split(name).read(0, a);
+    to.split(name).read(0, b);
+    EXPECT_EQ(a, b) << name;
+  }
+}
+
 TEST_F(PrepareTest, MixedSetsAreFound) {
   PrepareConfig c = config("word");
   c.train = {dir_.file("a.txt", "one two")};

@@ -1,0 +1,164 @@
+#include "cli/info_tokens.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/records.h"
+#include "data/data_bin.h"
+#include "data/token_set.h"
+#include "data/utf8.h"
+
+namespace longshot {
+namespace {
+
+constexpr int64_t kCountedTokens = 20'000'000;  // of a split, for the most frequent tokens
+constexpr size_t kFrequent = 12;
+constexpr int64_t kSample = 60;
+
+struct Frequent {
+  int32_t id;
+  uint64_t count;
+};
+
+std::vector<Frequent> most_frequent(const TokenFile& file) {
+  std::vector<uint64_t> counts(static_cast<size_t>(file.vocab_size()));
+  std::vector<int32_t> block(1 << 16);
+  const int64_t end = std::min(file.size(), kCountedTokens);
+  for (int64_t at = 0; at < end; at += static_cast<int64_t>(block.size())) {
+    const auto ids = std::span(block).first(
+        static_cast<size_t>(std::min<int64_t>(end - at, static_cast<int64_t>(block.size()))));
+    file.read(at, ids);
+    for (const int32_t id : ids) ++counts[static_cast<size_t>(id)];
+  }
+  std::vector<int32_t> order(counts.size());
+  std::iota(order.begin(), order.end(), 0);
+  const size_t shown = std::min(kFrequent, order.size());
+  std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(shown), order.end(),
+                    [&](int32_t a, int32_t b) {
+                      const uint64_t x = counts[static_cast<size_t>(a)], y = counts[static_cast<size_t>(b)];
+                      return x != y ? x > y : a < b;
+                    });
+  std::vector<Frequent> out;
+  for (size_t i = 0; i < shown && counts[static_cast<size_t>(order[i])] > 0; ++i)
+    out.push_back({order[i], counts[static_cast<size_t>(order[i])]});
+  return out;
+}
+
+// On one line, and valid UTF-8 whatever the bytes.
+std::string printable(std::string_view text) {
+  std::string out;
+  for (const char *p = text.data(), *end = p + text.size(); p < end;) {
+    const CodePoint c = decode_utf8(p, end);
+    if (c.value == '\n') {
+      out += "\\n";
+    } else if (c.value == kInvalidCodePoint || c.value < 32 || c.value == 127) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(*p));
+    } else {
+      out.append(p, c.length);
+    }
+    p += c.length;
+  }
+  return out;
+}
+
+std::string sample(const TokenFile& file, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids(static_cast<size_t>(std::min(file.size(), kSample)));
+  file.read(0, ids);
+  return tokenizer.decode(ids);
+}
+
+// A number that is 0 where it is not known.
+Json known(uint64_t value) { return value > 0 ? Json(value) : Json(); }
+
+Json split_json(const TokenFile& file, const Tokenizer* tokenizer) {
+  const TokenCounts& c = file.counts();
+  Json json{
+      {"tokens", c.tokens}, {"documents", c.documents}, {"words", known(c.words)}, {"bytes", known(c.bytes)}};
+  json["tokens_per_word"] =
+      c.words > 0 ? Json(static_cast<double>(c.tokens) / static_cast<double>(c.words)) : Json();
+  json["bytes_per_token"] = c.bytes > 0 && c.tokens > 0
+                                ? Json(static_cast<double>(c.bytes) / static_cast<double>(c.tokens))
+                                : Json();
+  json["id_bytes"] = file.width();
+  json["vocab_size"] = file.vocab_size();
+  json["tokenizer_hash"] = fmt::format("{:016x}", file.tokenizer_hash());
+  Json frequent = Json::array();
+  for (const auto& [id, count] : most_frequent(file)) {
+    Json entry{{"id", id}, {"count", count}};
+    if (tokenizer) entry["token"] = printable(tokenizer->token(id));
+    frequent.push_back(entry);
+  }
+  json["frequent"] = frequent;
+  if (tokenizer) json["sample"] = printable(sample(file, *tokenizer));
+  return json;
+}
+
+void print_split(const std::string& name, const Json& split) {
+  const auto number = [&](const char* key) {
+    return split[key].is_null() ? std::string("?") : split[key].dump();
+  };
+  fmt::print("{}: {} tokens, {} documents, {} words, {} bytes", name, number("tokens"), number("documents"),
+             number("words"), number("bytes"));
+  if (!split["tokens_per_word"].is_null())
+    fmt::print(", {:.3f} tokens per word", split["tokens_per_word"].get<double>());
+  fmt::print("\n  ids of {} bytes\n  frequent:", number("id_bytes"));
+  for (const Json& token : split["frequent"]) {
+    fmt::print(
+        " {} ({})",
+        token.contains("token") ? fmt::format("'{}'", token["token"].get<std::string>()) : token["id"].dump(),
+        token["count"].dump());
+  }
+  fmt::print("\n");
+  if (split.contains("sample")) fmt::print("  begins: {}\n", split["sample"].get<std::string>());
+}
+
+Json tokenizer_json(const Tokenizer& tokenizer) {
+  return {{"name", tokenizer.name()},
+          {"vocab_size", tokenizer.vocab_size()},
+          {"start", printable(tokenizer.token(tokenizer.start_id()))},
+          {"file", tokenizer.file_name()},
+          {"hash", fmt::format("{:016x}", tokenizer.hash())}};
+}
+
+void print_tokenizer(const Tokenizer& tokenizer) {
+  fmt::print("tokenizer: {}, {} entries, starts with '{}', hash {:016x}\n", tokenizer.name(),
+             tokenizer.vocab_size(), printable(tokenizer.token(tokenizer.start_id())), tokenizer.hash());
+}
+
+bool is_tokenizer_file(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.starts_with("tokenizer.") || name.ends_with("dict.txt") || name.ends_with("vocab.txt") ||
+         name.ends_with("vocab.json") || path.extension() == ".model";
+}
+
+}  // namespace
+
+bool print_token_info(const fs::path& path, bool json) {
+  if (is_token_set(path)) {
+    const TokenSet set(path);
+    Json splits;
+    for (const std::string& name : set.names()) splits[name] = split_json(set.split(name), &set.tokenizer());
+    if (json) {
+      fmt::print("{}\n", Json{{"tokenizer", tokenizer_json(set.tokenizer())}, {"splits", splits}}.dump(2));
+      return true;
+    }
+    fmt::print("{}: {}\n", path.string(), is_data_bin(path) ? "fairseq data-bin" : "token set");
+    print_tokenizer(set.tokenizer());
+    for (const auto& [name, split] : splits.items()) print_split(name, split);
+    return true;
+  }
+  if (fs::is_regular_file(path) && path.extension() == ".tokens") {
+    const Json split = split_json(TokenFile(path), nullptr);
+    json ? fmt::print("{}\n", split.dump(2)) : print_split(path.string(), split);
+    return true;
+  }
+  if (fs::is_regular_file(path) && is_tokenizer_file(path)) {
+    const auto tokenizer = load_tokenizer(path);
+    json ? fmt::print("{}\n", tokenizer_json(*tokenizer).dump(2)) : print_tokenizer(*tokenizer);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace longshot

@@ -1,0 +1,71 @@
+// The program itself: exit codes, standard input, a full disk, info.
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+
+#include <array>
+
+#include "base/records.h"
+#include "helpers.h"
+
+namespace longshot {
+namespace {
+
+using testing::HasSubstr;
+
+struct Outcome {
+  int code;
+  std::string output;  // stdout and stderr
+};
+
+// Through bash, in which $L is the program.
+Outcome shell(const std::string& command) {
+  const std::string line = fmt::format("L={}; ({}) 2>&1", LONGSHOT_PROGRAM, command);
+  FILE* pipe = ::popen(fmt::format("bash -c '{}'", line).c_str(), "r");
+  Outcome run{-1, ""};
+  std::array<char, 4096> block{};
+  while (const size_t n = std::fread(block.data(), 1, block.size(), pipe)) run.output.append(block.data(), n);
+  run.code = WEXITSTATUS(::pclose(pipe));
+  return run;
+}
+
+TEST(PrepareCommand, StandardInputAndPipes) {
+  const TemporaryDir dir;
+  const std::string out = (dir / "set").string();
+  const Outcome one = shell(fmt::format("echo one two | $L prepare --train - --out {}", out));
+  EXPECT_EQ(one.code, 0) << one.output;
+  EXPECT_THAT(one.output, HasSubstr("3 tokens"));
+  const Outcome two = shell(fmt::format(
+      "echo \"{{\\\"text\\\": \\\"one two\\\"}}\" | gzip | $L prepare --train - --out {} --overwrite", out));
+  EXPECT_EQ(two.code, 0) << two.output;
+  EXPECT_THAT(two.output, HasSubstr("7 bytes"));
+  const Outcome three = shell(
+      fmt::format("$L prepare --train <(echo one) --valid <(echo two three) --out {} --overwrite", out));
+  EXPECT_EQ(three.code, 0) << three.output;
+  EXPECT_FALSE(fs::exists(out + "/pipe-0"));
+}
+
+TEST(PrepareCommand, WrongUsageIsTwoAndFailureIsOne) {
+  EXPECT_EQ(shell("$L prepare").code, 2);
+  EXPECT_EQ(shell("$L prepare --train x --out y --tokenizr byte").code, 2);
+  const Outcome absent = shell("$L prepare --train /absent/file --out /tmp/longshot-never");
+  EXPECT_EQ(absent.code, 1);
+  EXPECT_THAT(absent.output, HasSubstr("/absent/file: no such file"));
+}
+
+TEST(PrepareCommand, NoSpaceLeftLeavesNothingUnderTheFinalName) {
+  const TemporaryDir dir;
+  const std::string text = dir.file("a.txt", odd_text(1, 300'000)), out = (dir / "set").string();
+  // A limit on file sizes stands for a full disk.
+  const Outcome run = shell(fmt::format(
+      "trap \"\" XFSZ; ulimit -f 500; $L prepare --train {} --allow-binary --tokenizer byte --out {}", text,
+      out));
+  EXPECT_EQ(run.code, 1) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("cannot write"));
+  EXPECT_FALSE(fs::exists(out));
+  const Outcome again =
+      shell(fmt::format("$L prepare --train {} --allow-binary --tokenizer byte --out {}", text, out));
+  EXPECT_EQ(again.code, 0) << again.output;
+}
+
+}  // namespace
+}  // namespace longshot

@@ -1,0 +1,80 @@
+// WordPiece with BERT's normaliser: the examples of the original's own tests.
+#include <gmock/gmock.h>
+
+#include "data/hf_tokenizer.h"
+#include "data/tokenizers.h"
+#include "helpers.h"
+
+namespace longshot {
+namespace {
+
+using testing::HasSubstr;
+
+std::unique_ptr<Tokenizer> with_words(const std::vector<std::string>& words) {
+  std::string vocab = "[UNK]\n[CLS]\n[SEP]\n";
+  for (const std::string& word : words) vocab += word + "\n";
+  return hf_tokenizer(bert_json(vocab, "vocab.txt"), "vocab.txt");
+}
+
+std::vector<std::string> tokens(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<std::string> out;
+  for (const int32_t id : tokenizer.encode(text)) out.push_back(tokenizer.token(id));
+  return out;
+}
+
+using Words = std::vector<std::string>;
+
+TEST(WordPiece, LongestFirstAndUnknownAsAWhole) {
+  const auto t = with_words({"want", "##want", "##ed", "wa", "un", "runn", "##ing", ","});
+  EXPECT_EQ(tokens(*t, ""), Words{});
+  EXPECT_EQ(tokens(*t, "unwanted running"), (Words{"un", "##want", "##ed", "runn", "##ing"}));
+  EXPECT_EQ(tokens(*t, "unwantedX running"), (Words{"[UNK]", "runn", "##ing"}));
+  EXPECT_EQ(tokens(*t, "UNwant\u00E9d,running"), (Words{"un", "##want", "##ed", ",", "runn", "##ing"}));
+  EXPECT_EQ(tokens(*t, std::string(101, 'w')), (Words{"[UNK]"}));
+  EXPECT_EQ(t->decode(t->encode("unwanted, running")), "unwanted , running");
+}
+
+TEST(WordPiece, NormaliserLowersStripsAndSplits) {
+  const auto t = with_words({"hello", "!",   "how", "are", "you",  "?",    "ah", "博", "推", "zz",
+                             "ab",    "##c", "a",   "ᄒ",  "##ᅡ", "##ᆫ", "-",  "¿",  "i",  "σ"});
+  EXPECT_EQ(tokens(*t, " \tHeLLo!how  \n Are yoU?  "), (Words{"hello", "!", "how", "are", "you", "?"}));
+  EXPECT_EQ(tokens(*t, "H\u00E9llo"), (Words{"hello"}));
+  EXPECT_EQ(tokens(*t, "He\u0301llo"), (Words{"hello"}));
+  EXPECT_EQ(tokens(*t, "ah\u535A\u63A8zz"), (Words{"ah", "博", "推", "zz"}));
+  EXPECT_EQ(tokens(*t, std::string("a\0b\x0B\xEF\xBF\xBD\u200Bc", 11)),
+            (Words{"ab", "##c"}));                             // control characters go
+  EXPECT_EQ(tokens(*t, "한"), (Words{"ᄒ", "##ᅡ", "##ᆫ"}));  // NFD takes syllables apart
+  EXPECT_EQ(tokens(*t, "a-a¿a"), (Words{"a", "-", "a", "¿", "a"}));
+  EXPECT_EQ(tokens(*t, "İ Σ"), (Words{"i", "σ"}));
+}
+
+TEST(WordPiece, CasedVocabulariesKeepCaseAndAccents) {
+  const auto t = with_words({"Hello", "hello", "Héllo"});
+  EXPECT_EQ(tokens(*t, "Hello hello Héllo"), (Words{"Hello", "hello", "Héllo"}));
+}
+
+TEST(WordPiece, CutsChangeNothing) {
+  const auto t = with_words(
+      {"a", "##a", "the", "word", "##s", ".", "!", "?", "-", "日", "本", "語", "i", "'", "m", "x", "##1"});
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    const std::string text = odd_text(seed, 40);
+    const std::vector<int32_t> whole = t->encode(text);
+    const size_t cut = t->cut(text);
+    std::vector<int32_t> parts = t->encode(std::string_view(text).substr(0, cut));
+    const std::vector<int32_t> rest = t->encode(std::string_view(text).substr(cut));
+    parts.insert(parts.end(), rest.begin(), rest.end());
+    ASSERT_EQ(parts, whole) << testing::PrintToString(text);
+  }
+}
+
+TEST(WordPiece, BadVocabulariesAreNamed) {
+  const auto load = [](const std::string& vocab) {
+    return error_of([&] { hf_tokenizer(bert_json(vocab, "v.txt"), "v.txt"); });
+  };
+  EXPECT_THAT(load("a\nb\n"), HasSubstr("has no [UNK]"));
+  EXPECT_THAT(load("[UNK]\na\n"), HasSubstr("no [SEP]"));
+  EXPECT_THAT(load("[UNK]\n[SEP]\na\na\n"), HasSubstr("line 4"));
+}
+
+}  // namespace
+}  // namespace longshot
