@@ -167,34 +167,35 @@ Option& Options::at(const std::string& name) {
 
 namespace {
 
-std::string text_of(const fs::path& path, std::string_view key, const toml::node& node) {
+std::string text_of(const std::string& origin, std::string_view key, const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
   if (const auto* whole = node.as_integer()) return number_text(whole->get());
   if (const auto* real = node.as_floating_point()) return number_text(real->get());
   if (const auto* list = node.as_array()) {
     std::vector<std::string> parts;
-    for (const toml::node& item : *list) parts.push_back(text_of(path, key, item));
+    for (const toml::node& item : *list) parts.push_back(text_of(origin, key, item));
     return fmt::format("{}", fmt::join(parts, ","));
   }
-  fail_usage("{}: key '{}' is a table or a date; options are plain values", path.string(), key);
+  fail_usage("{}: key '{}' is a table or a date; options are plain values", origin, key);
 }
 
 }  // namespace
 
-void Options::load_toml(const fs::path& path) {
-  const std::string text = read_text(path);
+void Options::load_toml(const fs::path& path) { load_toml_text(read_text(path), path.string()); }
+
+void Options::load_toml_text(const std::string& text, const std::string& origin) {
   toml::table table;
   try {
-    table = toml::parse(text, path.string());
+    table = toml::parse(text, origin);
   } catch (const toml::parse_error& e) {
-    fail_usage("{}:{}: {}", path.string(), e.source().begin.line, e.description());
+    fail_usage("{}:{}: {}", origin, e.source().begin.line, e.description());
   }
   for (auto&& [key, node] : table) {
     try {
-      at(std::string(key.str())).set(text_of(path, key.str(), node));
+      at(std::string(key.str())).set(text_of(origin, key.str(), node));
     } catch (const Error& e) {
-      fail_usage("{}:{}: {}", path.string(), node.source().begin.line, e.what());
+      fail_usage("{}:{}: {}", origin, node.source().begin.line, e.what());
     }
   }
 }

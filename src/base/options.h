@@ -50,6 +50,7 @@ class Options {
 
   // Sets every key of a TOML file. An unknown key or a value of the wrong type is an error.
   void load_toml(const fs::path& path);
+  void load_toml_text(const std::string& text, const std::string& origin);
   // Every option with its present value, one per line, help as comment when `with_help`.
   std::string to_toml(bool with_help) const;
 

@@ -1,4 +1,4 @@
-#include "longshot.h"
+#include "base/version.h"
 
 namespace longshot {
 const char* version() { return LONGSHOT_VERSION; }

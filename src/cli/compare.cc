@@ -11,7 +11,7 @@
 #include "cli/progress.h"
 #include "data/token_set.h"
 #include "evaluate/summary.h"
-#include "longshot.h"
+#include "base/version.h"
 #include "report/report.h"
 #include "report/table.h"
 #include "train/trainer.h"

@@ -1,9 +1,10 @@
+#include <csignal>
 #include <cstdio>
 #include <exception>
 
 #include "base/error.h"
 #include "cli/command.h"
-#include "longshot.h"
+#include "base/version.h"
 
 namespace longshot {
 namespace {
@@ -15,6 +16,7 @@ constexpr CommandEntry kCommands[] = {
     {"compare", "train several position methods, test them long, write the report", make_compare_command},
     {"report", "one HTML page and figure files from runs", make_report_command},
     {"import", "models of other programs", make_import_command},
+    {"info", "what is in a run, a checkpoint, a token set or a model file", make_info_command},
     {"bench", "this machine's peak, and a training step's share of it", make_bench_command},
     {"positions", "the position methods, one line each", make_positions_command},
 };
@@ -46,6 +48,7 @@ int run(const std::vector<std::string>& argv) {
 }  // namespace longshot
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error of write(), with a message
   try {
     return longshot::run({argv + 1, argv + argc});
   } catch (const longshot::Error& e) {

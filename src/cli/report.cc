@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "cli/command.h"
-#include "longshot.h"
+#include "base/version.h"
 #include "report/table.h"
 
 namespace longshot {

@@ -20,7 +20,7 @@
 #include "data/tokenizer_training.h"
 #include "data/tokenizers.h"
 #include "data/utf8.h"
-#include "longshot.h"
+#include "base/version.h"
 
 namespace longshot {
 namespace {

@@ -1,0 +1,116 @@
+#include <cmath>
+
+#include "base/error.h"
+#include "base/run_dir.h"
+#include "cli/command.h"
+#include "cli/info_tokens.h"
+#include "cli/info_torch.h"
+#include "cli/progress.h"
+#include "formats/safetensors.h"
+#include "train/checkpoint.h"
+
+namespace longshot {
+namespace {
+
+// The distance from which neighbouring biases of a head collide when kept in 16 bits as slope * key position: with 11
+// significant bits, integers above 2048 do. Longshot computes them in 32 bits from the distance instead.
+constexpr int kHalfPrecisionLimit = 2048;
+
+Json bias_json(Transformer& model) {
+  constexpr int64_t kShown = 8;
+  model.prepare_positions(std::min<int64_t>(kShown, model.position().max_length()));
+  const DistanceBias bias = model.position().bias(0);
+  Json json;
+  if (bias.kind == DistanceBias::Kind::kLinear) {
+    for (const float slope : bias.slopes) json["slopes"].push_back(slope);
+  }
+  if (bias.kind == DistanceBias::Kind::kTable) {
+    for (int64_t h = 0; h < bias.table.rows; ++h) {
+      Json row;
+      for (int64_t d = 0; d < bias.table.cols; ++d) row.push_back(bias.table(h, bias.table.cols - 1 - d));
+      json["bias_by_distance"].push_back(row);
+    }
+  }
+  return json;
+}
+
+class InfoCommand : public Command {
+ public:
+  Arguments arguments() const override { return {"PATH", 1, 1}; }
+  void options(Options& o) override { o.add("json", json_, "print JSON instead of text"); }
+
+  int run() override {
+    const fs::path path = args[0];
+    require(fs::exists(path), "{}: no such file or directory", path.string());
+    if (fs::exists(path / kStateFile) || fs::exists(RunDir(path).checkpoints())) return print_checkpoint(path);
+    if (path.extension() == ".safetensors") return print_safetensors(path);
+    if (print_token_info(path, json_) || print_torch_info(path, json_)) return 0;
+    fail("{}: neither a run, a checkpoint, a token set, a tokenizer, a safetensors nor a PyTorch file", path.string());
+  }
+
+ private:
+  int print_checkpoint(const fs::path& path) {
+    LoadedModel loaded = load_model(path);
+    const ModelConfig& c = loaded.info.model;
+    const RunDir run(path);
+    Json json{{"checkpoint", loaded.dir.string()},
+              {"step", loaded.info.step},
+              {"parameters", loaded.model->parameters().count()},
+              {"position", c.position},
+              {"train_length", c.length},
+              {"tokenizer_hash", fmt::format("{:016x}", loaded.info.tokenizer_hash)},
+              {"model", c.to_json()}};
+    json.update(bias_json(*loaded.model));
+    const std::vector<int64_t> steps = checkpoint_steps(run);
+    if (!steps.empty()) json["checkpoints"] = steps;
+    if (fs::exists(run.best())) json["best"] = read_json(run.best());
+    if (json_) {
+      fmt::print("{}\n", json.dump(2));
+      return 0;
+    }
+    fmt::print("checkpoint    {}\nstep          {}\nparameters    {} ({})\n", loaded.dir.string(), loaded.info.step,
+               loaded.model->parameters().count(), count_text(static_cast<double>(loaded.model->parameters().count())));
+    fmt::print("model         {} layers, dim {}, {} heads of {}, ffn {}, vocabulary {}\n", c.layers, c.dim, c.heads,
+               c.head_dim(), c.ffn_dim(), c.vocab);
+    fmt::print("position      {} ({})\ntrain length  {}\n", c.position, position_method(c.position).summary, c.length);
+    if (json.contains("slopes")) {
+      fmt::print("slopes        {} (bias -slope * distance, 32-bit, relative)\n", json["slopes"].dump());
+      fmt::print("              as slope * key position in 16 bits neighbours would collide from position {} on\n",
+                 kHalfPrecisionLimit);
+    }
+    if (json.contains("bias_by_distance")) {
+      for (const Json& row : json["bias_by_distance"]) fmt::print("bias at 0..7  {}\n", row.dump());
+    }
+    if (loaded.tokenizer) {
+      fmt::print("tokenizer     {}, {} entries, hash {:016x}\n", loaded.tokenizer->name(), loaded.tokenizer->vocab_size(),
+                 loaded.tokenizer->hash());
+    }
+    if (json.contains("checkpoints")) fmt::print("checkpoints   {}\n", json["checkpoints"].dump());
+    if (json.contains("best")) {
+      const double loss = json["best"].value("valid_loss", 0.0);
+      fmt::print("best          step {}, validation loss {:.4f}, perplexity {:.3f}\n", json["best"].value("step", int64_t{0}), loss,
+                 std::exp(loss));
+    }
+    return 0;
+  }
+
+  int print_safetensors(const fs::path& path) {
+    const Safetensors file(path);
+    Json json = Json::array();
+    for (const NamedTensor& t : file.tensors()) json.push_back({{"name", t.name}, {"dtype", dtype_name(t.dtype)}, {"shape", t.shape}});
+    if (json_) {
+      fmt::print("{}\n", json.dump(2));
+      return 0;
+    }
+    for (const NamedTensor& t : file.tensors()) fmt::print("{:<5} {:<16} {}\n", dtype_name(t.dtype), shape_text(t.shape), t.name);
+    return 0;
+  }
+
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_info_command() { return std::make_unique<InfoCommand>(); }
+
+}  // namespace longshot

@@ -1,0 +1,215 @@
+// The program as a user meets it: right and wrong command lines, damaged files, kills, a full disk.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "base/rng.h"
+#include "train/support.h"
+
+namespace longshot {
+namespace {
+
+using testing::HasSubstr;
+
+struct Outcome {
+  int code;
+  std::string out, err;
+};
+
+Outcome shell(const ScratchDir& dir, const std::string& command) {
+  const std::string out = (dir / "stdout").string(), err = (dir / "stderr").string();
+  const int status = std::system(fmt::format("({}) > {} 2> {}", command, out, err).c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_text(out), read_text(err)};
+}
+
+Outcome longshot_run(const ScratchDir& dir, const std::string& arguments) {
+  return shell(dir, std::string(LONGSHOT_PROGRAM) + " " + arguments);
+}
+
+const char* kSmall = "--layers 2 --dim 32 --heads 4 --length 24 --batch-tokens 240 --warmup 2 --threads 1";
+
+TEST(Program, HelpEverywhere) {
+  ScratchDir dir;
+  EXPECT_EQ(longshot_run(dir, "--help").code, 0);
+  EXPECT_EQ(longshot_run(dir, "").code, 2);
+  EXPECT_THAT(longshot_run(dir, "--version").out, HasSubstr("longshot "));
+  for (const char* command : {"prepare", "train", "eval", "compare", "report", "import", "info", "bench", "positions"}) {
+    const Outcome help = longshot_run(dir, std::string(command) + " --help");
+    EXPECT_EQ(help.code, 0) << command;
+    EXPECT_THAT(help.out, HasSubstr("usage: longshot " + std::string(command)));
+    EXPECT_EQ(longshot_run(dir, std::string(command) + " --print-config").code, 0) << command;
+  }
+}
+
+TEST(Program, MistypedWordsNameTheNearest) {
+  ScratchDir dir;
+  Outcome o = longshot_run(dir, "trian");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("'train'"));
+  o = longshot_run(dir, "train --lenght 64");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("--length"));
+  o = longshot_run(dir, "train --position alibbi");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("'alibi'"));
+  o = longshot_run(dir, "train --layers many");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("whole number"));
+  write_atomically(dir / "c.toml", "layers = 3\nheds = 2\n");
+  o = longshot_run(dir, "train --config " + (dir / "c.toml").string());
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, testing::AllOf(HasSubstr("c.toml:2"), HasSubstr("'heads'")));
+}
+
+TEST(Program, FlagsWinOverTheFile) {
+  ScratchDir dir;
+  write_atomically(dir / "c.toml", "layers = 3\nlr = 0.5\n");
+  const Outcome o = longshot_run(dir, "train --print-config --layers 5 --config " + (dir / "c.toml").string());
+  EXPECT_THAT(o.out, testing::AllOf(HasSubstr("layers = 5 "), HasSubstr("lr = 0.5 ")));
+}
+
+TEST(Program, TrainEvalInfo) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  const std::string run = (dir / "run").string(), data = (dir / "data").string();
+  const Outcome trained = longshot_run(dir, fmt::format("train --data {} --out {} --steps 12 --eval-every 6 {}", data, run, kSmall));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, testing::AllOf(HasSubstr("tokens/s"), HasSubstr("% of peak"), HasSubstr("validation loss")));
+  const Outcome again = longshot_run(dir, fmt::format("train --data {} --out {} --steps 12 {}", data, run, kSmall));
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("--resume"));
+
+  const std::string json = (dir / "eval.json").string();
+  const Outcome scored = longshot_run(dir, fmt::format("eval {} --data {} --lengths 24,96,300 --json {}", run, data, json));
+  ASSERT_EQ(scored.code, 0) << scored.err;
+  EXPECT_THAT(scored.out, HasSubstr("beyond training length"));
+  const Json results = read_json(json);
+  EXPECT_EQ(results["position"], "alibi");
+  EXPECT_EQ(results["train_length"], 24);
+  ASSERT_EQ(results["results"].size(), 3u);
+  for (const Json& r : results["results"]) {
+    EXPECT_EQ(r["tokens"], 600);  // the largest multiple of 300 in the 750 tokens of the split, at every length
+    EXPECT_NEAR(r["perplexity"].get<double>(), std::exp(r["loss"].get<double>()), 1e-9 * r["perplexity"].get<double>());
+    EXPECT_TRUE(r["bits_per_byte"].is_number());
+  }
+  EXPECT_THAT(longshot_run(dir, "info " + run).out, testing::AllOf(HasSubstr("alibi"), HasSubstr("train length  24"), HasSubstr("slopes")));
+  EXPECT_EQ(longshot_run(dir, "info --json " + run).code, 0);
+}
+
+TEST(Program, BadInputGetsAMessageAndACode) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  const std::string data = (dir / "data").string(), run = (dir / "run").string();
+  const auto expect = [&](const std::string& arguments, int code, const std::string& message) {
+    const Outcome o = longshot_run(dir, arguments);
+    EXPECT_EQ(o.code, code) << arguments << "\n" << o.err;
+    EXPECT_THAT(o.err, HasSubstr(message)) << arguments;
+  };
+  const std::string train = fmt::format("train --data {} --out {} {} ", data, run, kSmall);
+  expect("train", 2, "--data");
+  expect("train --data /nonexistent --out " + run, 1, "/nonexistent");
+  expect(train + "--heads 5", 2, "--heads (5) must divide --dim (32)");
+  expect(train + "--length 0", 2, "--length must be positive");
+  expect(train + "--batch-tokens 10", 2, "--batch-tokens (10)");
+  expect(train + "--dropout 1.5", 2, "--dropout");
+  expect(train + "--lr nan", 2, "--lr");
+  expect("eval /nonexistent --data " + data, 1, "/nonexistent");
+  expect("info /nonexistent", 1, "/nonexistent");
+  std::ofstream(dir / "file") << "x";
+  expect(fmt::format("train --data {} --out {}/run {} --steps 3", data, (dir / "file").string(), kSmall), 1, "cannot create");
+
+  ASSERT_EQ(longshot_run(dir, train + "--steps 3").code, 0);
+  write_token_set(dir / "other", 3000);
+  std::ofstream(dir / "other/tokenizer.byte.json") << "{ \"type\": \"byte\" }\n";
+  expect(fmt::format("eval {} --data {}", run, (dir / "other").string()), 1, "tokenizer");
+  const std::string tokens = read_text(dir / "data/valid.tokens");
+  write_atomically(dir / "data/valid.tokens", tokens.substr(0, tokens.size() / 2));
+  expect(fmt::format("eval {} --data {}", run, data), 1, "interrupted");
+  write_atomically(dir / "data/valid.tokens", "");
+  expect(fmt::format("eval {} --data {}", run, data), 1, "valid.tokens");
+}
+
+TEST(Program, AFullDiskLosesNothing) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  const std::string run = (dir / "run").string(), data = (dir / "data").string();
+  const std::string first = fmt::format("train --data {} --out {} --steps 4 --save-every 2 {}", data, run, kSmall);
+  ASSERT_EQ(longshot_run(dir, first + " --max-seconds 0").code, 0);
+  const std::string before = read_text(find_checkpoint(dir / "run") / kModelFile);
+  // No file may grow beyond 64 kB: the next checkpoint cannot be written.
+  const Outcome o = shell(dir, fmt::format("ulimit -f 64; {} train --resume --out {} --steps 8", LONGSHOT_PROGRAM, run));
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, HasSubstr("cannot write"));
+  EXPECT_EQ(read_text(find_checkpoint(dir / "run") / kModelFile), before);
+  EXPECT_EQ(longshot_run(dir, fmt::format("train --resume --out {} --steps 8", run)).code, 0);
+  EXPECT_EQ(checkpoint_steps(RunDir(dir / "run")).back(), 8);
+}
+
+// Starts the program, waits, sends a signal. Returns its exit status.
+int run_and_signal(const std::vector<std::string>& arguments, std::chrono::milliseconds delay, int signal) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::vector<char*> argv;
+    const std::string program = LONGSHOT_PROGRAM;
+    argv.push_back(const_cast<char*>(program.c_str()));
+    for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+    argv.push_back(nullptr);
+    if (!std::freopen("/dev/null", "w", stderr) || !std::freopen("/dev/null", "w", stdout)) std::_Exit(3);
+    ::execv(argv[0], argv.data());
+    std::_Exit(127);
+  }
+  std::this_thread::sleep_for(delay);
+  ::kill(child, signal);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+std::vector<std::string> train_arguments(const fs::path& data, const fs::path& out) {
+  return {"train", "--data", data.string(), "--out", out.string(), "--resume", "--layers", "2", "--dim", "32", "--heads", "4",
+          "--length", "24", "--batch-tokens", "480", "--warmup", "2", "--threads", "1", "--steps", "300", "--save-every", "1",
+          "--dropout", "0.1", "--eval-every", "50"};
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& w : words) out += w + " ";
+  return out;
+}
+
+TEST(Program, KilledTenTimesAndResumedEndsWithTheSameBits) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  ASSERT_EQ(longshot_run(dir, joined(train_arguments(dir / "data", dir / "whole"))).code, 0);
+  int killed = 0;
+  for (uint64_t i = 0; i < 10; ++i) {
+    const auto delay = std::chrono::milliseconds(80 + random_bits(1, Stream::kTest, i) % 150);
+    killed += WIFSIGNALED(run_and_signal(train_arguments(dir / "data", dir / "killed"), delay, SIGKILL));
+  }
+  EXPECT_GT(killed, 0) << "every run ended before it was killed: the test shows nothing";
+  ASSERT_EQ(longshot_run(dir, joined(train_arguments(dir / "data", dir / "killed"))).code, 0);
+  const fs::path a = RunDir(dir / "whole").checkpoint(300), b = RunDir(dir / "killed").checkpoint(300);
+  EXPECT_TRUE(read_text(a / kModelFile) == read_text(b / kModelFile));
+  EXPECT_TRUE(read_text(a / kOptimizerFile) == read_text(b / kOptimizerFile));
+}
+
+TEST(Program, InterruptSavesAndEnds) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  auto arguments = train_arguments(dir / "data", dir / "run");
+  arguments.insert(arguments.end(), {"--steps", "1000000", "--save-every", "0", "--eval-every", "0"});
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const int status = run_and_signal(arguments, std::chrono::milliseconds(1500), signal);
+    ASSERT_TRUE(WIFEXITED(status)) << "ended by a signal instead of saving";
+    EXPECT_EQ(WEXITSTATUS(status), 1);
+    EXPECT_FALSE(checkpoint_steps(RunDir(dir / "run")).empty());
+  }
+}
+
+}  // namespace
+}  // namespace longshot

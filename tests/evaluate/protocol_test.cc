@@ -1,0 +1,155 @@
+#include "evaluate/protocol.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "data/batches.h"
+#include "evaluate/summary.h"
+#include "model/support.h"
+#include "train/support.h"
+
+namespace longshot {
+namespace {
+
+// The reference's blocks: S targets each, up to C tokens of context before them.
+TEST(Windows, EveryTargetIsScoredOnceWithTheReferencesContext) {
+  for (const int64_t window : {1, 4, 7, 16}) {
+    for (int64_t stride = 1; stride <= window; ++stride) {
+      for (const int64_t tokens : {1, 3, 4, 15, 16, 17, 50}) {
+        SCOPED_TRACE(testing::Message() << "N " << window << " S " << stride << " tokens " << tokens);
+        int64_t next = 0;
+        for (const Window& w : plan_windows({window, stride}, tokens)) {
+          ASSERT_LE(w.count, window);
+          for (int64_t k = w.count - w.scored; k < w.count; ++k) {
+            ASSERT_EQ(w.first + k, next);
+            const int64_t block = next / stride * stride;
+            const int64_t context = std::min(block, window - stride);  // what fairseq gives this block
+            ASSERT_EQ(k, context + next - block);
+            ++next;
+          }
+        }
+        ASSERT_EQ(next, tokens);
+      }
+    }
+  }
+  EXPECT_THROW(plan_windows({4, 0}, 10), Error);
+  EXPECT_THROW(plan_windows({4, 5}, 10), Error);
+}
+
+TEST(Windows, CountsOfTheReference) {
+  EXPECT_EQ(plan_windows({512, 512}, 217646).size(), 426u);
+  EXPECT_EQ(plan_windows({512, 512}, 217646).back().count, 46);
+  EXPECT_EQ(plan_windows({3072, 3072}, 245569).size(), 80u);
+  EXPECT_EQ(plan_windows({3072, 3072}, 245569).back().count, 2881);
+}
+
+struct Stream {
+  Stream() {
+    write_token_set(dir / "data", 1200);
+    set = std::make_unique<TokenSet>(dir / "data");
+  }
+  const TokenFile& tokens() const { return set->split("valid"); }  // 300 tokens
+  ScratchDir dir;
+  std::unique_ptr<TokenSet> set;
+};
+
+std::unique_ptr<Transformer> byte_model(const std::string& position) {
+  ModelConfig c = tiny_config(position);
+  c.vocab = 256, c.length = 64;
+  return tiny_model(c);
+}
+
+void expect_near(const std::vector<float>& a, const std::vector<float>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 2e-5) << "at " << i;
+}
+
+TEST(Scores, StrideOneEqualsScoringEachTokenAloneWithItsWindow) {
+  Stream s;
+  for (const std::string& name : position_names()) {
+    SCOPED_TRACE(name);
+    const auto model = byte_model(name);
+    const Scores sliding = score_stream(*model, s.tokens(), {20, 1}, 60, {});
+    for (int64_t i = 0; i < 60; ++i) {
+      const int64_t count = std::min<int64_t>(i + 1, 20);
+      std::vector<int32_t> inputs(static_cast<size_t>(count)), targets(static_cast<size_t>(count));
+      fill_row(s.tokens(), i - count + 1, count, inputs, targets);
+      Inference alone(*model, {.sequences = 1, .tokens = count});
+      std::vector<float> losses(static_cast<size_t>(count));
+      alone.score({.inputs = inputs, .length = count, .first_key = {}}, targets, 0, losses);
+      ASSERT_NEAR(sliding.losses[static_cast<size_t>(i)], losses.back(), 2e-5) << "token " << i;
+    }
+  }
+}
+
+TEST(Scores, BatchSizeAndThreadsChangeNothing) {
+  Stream s;
+  for (const std::string& name : position_names()) {
+    SCOPED_TRACE(name);
+    const auto model = byte_model(name);
+    const Scores one = score_stream(*model, s.tokens(), {16, 8}, 300, {.batch_tokens = 1});
+    const Scores many = score_stream(*model, s.tokens(), {16, 8}, 300, {.batch_tokens = 100});
+    set_threads(1);
+    const Scores serial = score_stream(*model, s.tokens(), {16, 8}, 300, {.batch_tokens = 100});
+    set_threads(0);
+    expect_near(one.losses, many.losses);
+    expect_near(many.losses, serial.losses);
+  }
+}
+
+TEST(Scores, DocumentMaskScoresDocumentsAlone) {
+  Stream s;
+  const auto model = byte_model("alibi");
+  const Scores plain = score_stream(*model, s.tokens(), {50, 50}, 300, {});
+  const Scores masked = score_stream(*model, s.tokens(), {50, 50}, 300, {.document_mask = true});
+  expect_near(plain.losses, masked.losses);  // one document: nothing to hide
+}
+
+TEST(Summary, TheTwoPartsOfAGainAddUp) {
+  std::vector<float> losses;
+  for (int i = 0; i < 500; ++i) losses.push_back(static_cast<float>(normal(1, longshot::Stream::kTest, 4, static_cast<uint64_t>(i)) + 3));
+  for (const int64_t length : {10, 33, 99}) {
+    const GainSplit d = split_gain(losses, 100, length);
+    EXPECT_NEAR(d.total, d.curse_relief + d.beyond, 1e-9);
+    double all = 0, early = 0;
+    for (int64_t i = 0; i < 500; ++i) {
+      all += losses[static_cast<size_t>(i)];
+      if (i % 100 < length) early += losses[static_cast<size_t>(i)];
+    }
+    EXPECT_NEAR(d.total, all / 500 - early / (5.0 * static_cast<double>(length)), 1e-6);
+  }
+}
+
+// Loss that falls to 2 within the first 10 positions and then stays: the gain is curse relief alone. A drop to 1 at
+// position 60 appears in the second part, and only there.
+TEST(Summary, UseOfFarContextAppearsOnlyWhereItIs) {
+  std::vector<float> flat, far;
+  for (int i = 0; i < 1000; ++i) {
+    const int t = i % 100;
+    flat.push_back(t < 10 ? 5.0f : 2.0f);
+    far.push_back(t < 10 ? 5.0f : t < 60 ? 2.0f : 1.0f);
+  }
+  EXPECT_NEAR(split_gain(flat, 100, 50).beyond, 0, 1e-9);
+  EXPECT_LT(split_gain(flat, 100, 50).curse_relief, -0.1);
+  EXPECT_NEAR(split_gain(far, 100, 50).beyond, -0.4, 1e-9);
+  EXPECT_NEAR(split_gain(far, 100, 50).curse_relief, split_gain(flat, 100, 50).curse_relief, 1e-9);
+}
+
+TEST(Summary, BinsCoverEveryPositionOnce) {
+  std::vector<float> losses(730, 1.5f);
+  int64_t next = 0, tokens = 0;
+  for (const PositionBin& b : loss_by_position(losses, 100)) {
+    EXPECT_EQ(b.from, next);
+    next = b.to;
+    tokens += b.tokens;
+    EXPECT_DOUBLE_EQ(b.loss, 1.5);
+  }
+  EXPECT_EQ(next, 100);
+  EXPECT_EQ(tokens, 730);
+}
+
+}  // namespace
+}  // namespace longshot

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Installs Longshot into a scratch directory, builds examples/ with find_package(longshot) and runs the result.
+set -euo pipefail
+source_dir=$1 build_dir=$2 program=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake --install "$build_dir" --prefix "$work/installed" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+flags=$(sed -n 's/^LONGSHOT_SANITIZE:STRING=\(..*\)$/-fsanitize=\1/p' "$build_dir/CMakeCache.txt")
+{ cmake -S "$source_dir/examples" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/installed" -DCMAKE_BUILD_TYPE=Debug \
+    -DCMAKE_CXX_STANDARD=20 -DCMAKE_CXX_FLAGS="$flags" && ninja -C "$work/build"; } > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+for i in $(seq 1 60); do echo "Line $i: a small text that the example can learn something from, word by word."; done > "$work/text.txt"
+"$program" prepare "$work/text.txt" --split 0.9,0.1,0 --tokenizer byte --out "$work/tokens" 2> /dev/null
+"$work/build/train_short_test_long" "$work/tokens" "$work/run" | grep -E "trained at 32, scored 10[0-9]{2} tokens: [0-9.]+ nats"

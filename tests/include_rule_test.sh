@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Who may include whom: a folder of src/ sees the folders listed here and itself. Also: no file above 500 lines.
+set -euo pipefail
+cd "$1/src"
+declare -A may=(
+  [base]=""
+  [kernels]="base"
+  [position]="base kernels"
+  [model]="base kernels position"
+  [data]="base"
+  [dist]="base"
+  [formats]="base model"
+  [train]="base kernels model position data dist formats"
+  [evaluate]="base kernels model position data dist"
+  [generate]="base model data"
+  [report]="base"
+  [cli]="base kernels model position data dist formats train evaluate generate report"
+)
+bad=0
+for folder in */; do
+  folder=${folder%/}
+  if [ -z "${may[$folder]+x}" ]; then echo "src/$folder is not in the rule"; bad=1; continue; fi
+  while IFS=: read -r file include; do
+    target=${include%%/*}
+    case " $folder ${may[$folder]} " in *" $target "*) continue ;; esac
+    echo "src/$file includes $include: $folder may see only: $folder ${may[$folder]}"
+    bad=1
+  done < <(grep -rHo --include=*.h --include=*.cc --include=*.in '^#include "[^"]*"' "$folder" | sed 's/#include "\(.*\)"/\1/')
+done
+while read -r lines file; do
+  [ "$file" = total ] && continue
+  case $file in *_tables.cc) continue ;; esac  # data, not code
+  if [ "$lines" -gt 500 ]; then echo "$file has $lines lines; the ceiling is 500"; bad=1; fi
+done < <(cd .. && git ls-files 'src/*' 'tests/*.cc' 'tests/*.h' 'bench/*' 2>/dev/null | xargs -r wc -l || true)
+exit $bad

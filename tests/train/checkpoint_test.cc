@@ -1,0 +1,125 @@
+#include "train/checkpoint.h"
+
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+#include "train/support.h"
+
+namespace longshot {
+namespace {
+
+using testing::HasSubstr;
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+struct Saved {
+  Saved() {
+    write_token_set(dir / "data", 600);
+    tokenizer = load_tokenizer(dir / "data");
+    model = std::make_unique<Transformer>(small_model(), true);
+    model->initialize(1);
+    optimizer = std::make_unique<Optimizer>(OptimizerConfig{}, model->parameters());
+    path = dir / "step-00000007";
+    save();
+  }
+  void save() { save_checkpoint(path, {.model = *model, .optimizer = optimizer.get(), .tokenizer = tokenizer.get(), .step = 7, .train = {}}); }
+
+  ScratchDir dir;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<Transformer> model;
+  std::unique_ptr<Optimizer> optimizer;
+  fs::path path;
+};
+
+TEST(Checkpoint, RoundTrip) {
+  Saved s;
+  const CheckpointInfo info = read_checkpoint(s.path);
+  EXPECT_EQ(info.step, 7);
+  EXPECT_EQ(info.model.to_json(), s.model->config().to_json());
+  EXPECT_EQ(info.tokenizer_hash, s.tokenizer->hash());
+  const LoadedModel loaded = load_model(s.path);
+  const auto a = loaded.model->parameters().tensors();
+  for (size_t t = 0; t < a.size(); ++t) {
+    const auto got = loaded.model->parameters().value(t), want = s.model->parameters().value(t);
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), want.begin())) << a[t].name;
+  }
+  EXPECT_EQ(loaded.tokenizer->hash(), s.tokenizer->hash());
+}
+
+TEST(Checkpoint, EveryDamagedFileIsRefusedByName) {
+  Saved s;
+  for (const char* name : {kModelFile, kOptimizerFile, "tokenizer.byte.json"}) {
+    const std::string whole = read_text(s.path / name);
+    std::string damaged = whole;
+    damaged[damaged.size() / 2] ^= 1;
+    write_atomically(s.path / name, damaged);
+    EXPECT_THAT(error_of([&] { read_checkpoint(s.path); }), testing::AllOf(HasSubstr(name), HasSubstr("damaged")));
+    write_atomically(s.path / name, whole.substr(0, whole.size() - 1));
+    EXPECT_THAT(error_of([&] { read_checkpoint(s.path); }), testing::AllOf(HasSubstr(name), HasSubstr("interrupted")));
+    fs::remove(s.path / name);
+    EXPECT_THAT(error_of([&] { read_checkpoint(s.path); }), HasSubstr(name));
+    write_atomically(s.path / name, whole);
+    EXPECT_EQ(read_checkpoint(s.path).step, 7);
+  }
+  const std::string state = read_text(s.path / kStateFile);
+  for (size_t cut = 0; cut < state.size() - 1; cut += 7) {
+    write_atomically(s.path / kStateFile, state.substr(0, cut));
+    EXPECT_THAT(error_of([&] { read_checkpoint(s.path); }), HasSubstr(kStateFile)) << "cut at " << cut;
+  }
+}
+
+TEST(Checkpoint, AnotherShapeIsRefusedWithBothShapes) {
+  Saved s;
+  ModelConfig other = small_model();
+  other.ffn = 40;
+  Transformer model(other, false);
+  EXPECT_THAT(error_of([&] { load_weights(s.path, model); }),
+              testing::AllOf(HasSubstr("[128, 32]"), HasSubstr("[40, 32]"), HasSubstr("ffn.in.weight")));
+}
+
+TEST(Checkpoint, AFailedSaveLeavesTheOldOne) {
+  Saved s;
+  const auto before = read_text(s.path / kModelFile);
+  s.model->parameters().values()[0] += 1;
+  fs::permissions(s.path.parent_path(), fs::perms::owner_read | fs::perms::owner_exec);
+  // Root may write anywhere: make the place of the unfinished checkpoint a file instead.
+  fs::permissions(s.path.parent_path(), fs::perms::owner_all);
+  std::ofstream(s.path.string() + ".tmp") << "in the way";
+  s.save();  // a left-over of that name is swept aside
+  EXPECT_NE(read_text(s.path / kModelFile), before);
+  EXPECT_FALSE(fs::exists(s.path.string() + ".tmp"));
+}
+
+TEST(Checkpoint, ResumingFromADamagedOneOffersTheOneBefore) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 600);
+  const TokenSet tokens(dir / "data");
+  const RunDir run(dir / "run");
+  const auto trainer_on = [&](Transformer& model) {
+    TrainConfig config = small_training(6);
+    return std::make_unique<Trainer>(Trainer::Inputs{model, tokens.split("train"), &tokens.tokenizer(), run}, config);
+  };
+  Transformer model(small_model(), true);
+  model.initialize(1);
+  trainer_on(model)->train({});
+  ASSERT_THAT(checkpoint_steps(run), testing::ElementsAre(3, 6));
+  const fs::path victim = run.checkpoint(6) / kModelFile;
+  write_atomically(victim, read_text(victim).substr(0, 100));
+  EXPECT_THAT(error_of([&] { trainer_on(model)->resume(0); }), testing::AllOf(HasSubstr("interrupted"), HasSubstr("--resume-step 3")));
+  EXPECT_EQ(trainer_on(model)->resume(3), 3);
+  ModelConfig other = small_model();
+  other.heads = 2;
+  Transformer wrong(other, true);
+  EXPECT_THAT(error_of([&] { trainer_on(wrong)->resume(3); }), HasSubstr("other model options"));
+}
+
+}  // namespace
+}  // namespace longshot

@@ -1,0 +1,70 @@
+// A scratch directory, a small token set and a small run on it.
+#pragma once
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include "base/records.h"
+#include "data/token_set.h"
+#include "train/trainer.h"
+
+namespace longshot {
+
+class ScratchDir {
+ public:
+  ScratchDir() {
+    std::string name = (fs::temp_directory_path() / "longshot-test-XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+  ~ScratchDir() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  ScratchDir(const ScratchDir&) = delete;
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+// A text with something to learn, as a byte token set.
+inline std::string small_text(size_t bytes) {
+  std::string text;
+  for (int i = 0; text.size() < bytes; ++i) {
+    text += "Verse " + std::to_string(i * 7919 % 1000) + ": the river runs to the sea, and the sea is not full.\n";
+  }
+  text.resize(bytes);
+  return text;
+}
+
+inline void write_token_set(const fs::path& dir, size_t bytes) {
+  make_directories(dir);
+  std::ofstream(dir / "tokenizer.byte.json") << "{\"type\":\"byte\"}\n";
+  const auto tokenizer = load_tokenizer(dir);
+  const std::string text = small_text(bytes);
+  for (const char* split : {"train", "valid"}) {
+    TokenWriter writer(dir / (std::string(split) + ".tokens"),
+                       {.tokenizer_hash = tokenizer->hash(), .vocab_size = tokenizer->vocab_size(), .start_id = tokenizer->start_id()});
+    writer.append(tokenizer->encode(split == std::string("valid") ? text.substr(0, bytes / 4) : text));
+    writer.add_text(bytes, bytes / 5);
+    writer.finish();
+  }
+  write_json(dir / "meta.json", {{"format", 1}});
+}
+
+inline ModelConfig small_model(const std::string& position = "alibi") {
+  ModelConfig c;
+  c.layers = 2, c.dim = 32, c.heads = 4, c.vocab = 256, c.length = 24, c.position = position;
+  return c;
+}
+
+inline TrainConfig small_training(int64_t steps) {
+  TrainConfig t;
+  t.steps = steps, t.batch_tokens = 24 * 5, t.micro_batch_tokens = 24 * 2, t.log_every = 1, t.save_every = 3;
+  t.schedule.warmup = 2, t.schedule.lr = 3e-3;
+  return t;
+}
+
+}  // namespace longshot
