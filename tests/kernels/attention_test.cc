@@ -280,5 +280,73 @@ TEST(Attention, ThreadsChangeNothing) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(results[i], results[i + 3]);
 }
 
+// Far keys: the mass left out never exceeds epsilon, whatever the values.
+
+struct FarCase {
+  const char* name;
+  float scale;        // of queries and keys
+  int64_t huge_key;   // position of a key a hundred times larger; -1: none
+  bool sink;          // key 0 aligned with every query
+};
+
+TEST(FarKeys, WhatIsLeftOutStaysBelowEpsilon) {
+  const int64_t length = 1500;
+  for (const FarCase& far : {FarCase{"plain", 0.3f, -1, false}, {"large", 3, -1, false}, {"huge far key", 0.3f, 200, false},
+                             {"sink", 0.5f, -1, true}, {"tiny", 1e-4f, -1, false}}) {
+    for (const float epsilon : {0x1p-24f, 1e-3f}) {
+      SCOPED_TRACE(testing::Message() << far.name << " epsilon " << epsilon);
+      Case c{.shape = {.sequences = 1, .queries = length, .heads = 6, .head_dim = 16}, .bias = Kind::kLinear, .scale = far.scale};
+      Fixture full(c);
+      for (int64_t h = 0; h < 6; ++h) {
+        for (int64_t d = 0; d < 16; ++d) {
+          if (far.huge_key >= 0) full.qkv[static_cast<size_t>(far.huge_key * 3 * full.width + full.width + h * 16 + d)] *= 100;
+          if (far.sink) {
+            full.qkv[static_cast<size_t>(full.width + h * 16 + d)] = 20;
+            for (int64_t i = 0; i < length; ++i) full.qkv[static_cast<size_t>(i * 3 * full.width + h * 16 + d)] = 1;
+          }
+        }
+      }
+      Fixture cut(c);
+      cut.qkv = full.qkv;
+      cut.options.epsilon = epsilon;
+      full.forward();
+      cut.forward();
+      const TileCount tiles = count_tiles(c.shape, {cut.visited});
+      if (far.huge_key < 0) {
+        EXPECT_LT(tiles.seen, tiles.all) << "nothing was left out: the test shows nothing";
+      }
+      // lse grows by at most -ln(1 - P) when the rest is added, P the share left out; fp32 adds its rounding.
+      for (size_t i = 0; i < full.lse.size(); ++i) {
+        const double left_out = 1 - std::exp(static_cast<double>(cut.lse[i]) - full.lse[i]);
+        ASSERT_LE(left_out, epsilon + 4e-7 * (1 + std::abs(full.lse[i]))) << "row " << i;
+      }
+      const auto d_out = random_floats(full.n * full.width, 5);
+      std::vector<float> d_full, d_cut, bias_full, bias_cut;
+      full.backward(d_out, d_full, bias_full);
+      cut.backward(d_out, d_cut, bias_cut);
+      if (epsilon < 1e-6f) {
+        expect_close(cut.out, full.out, 1e-6, "out");
+        expect_close(d_cut, d_full, 1e-5, "d_qkv");
+      }
+    }
+  }
+}
+
+TEST(FarKeys, OtherBiasesNeverSkip) {
+  for (const Kind kind : {Kind::kNone, Kind::kTable}) {
+    Fixture f({.shape = {.sequences = 1, .queries = 600, .heads = 2, .head_dim = 16}, .bias = kind, .epsilon = 0.5f});
+    f.forward();
+    const TileCount tiles = count_tiles(f.c.shape, {f.visited});
+    EXPECT_EQ(tiles.seen, tiles.all);
+  }
+  // A slope of zero or below has no tail to bound.
+  Fixture f({.shape = {.sequences = 1, .queries = 600, .heads = 2, .head_dim = 16}, .bias = Kind::kLinear, .epsilon = 0.5f});
+  f.slopes = {0, -0.5f};
+  f.options.bias.slopes = f.slopes;
+  f.forward();
+  const TileCount tiles = count_tiles(f.c.shape, {f.visited});
+  EXPECT_EQ(tiles.seen, tiles.all);
+}
+
 }  // namespace
 }  // namespace longshot

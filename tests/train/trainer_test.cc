@@ -118,10 +118,10 @@ TEST(Trainer, OverfitsAShortText) {
   for (const PositionMethod* method : position_methods()) {
     SCOPED_TRACE(method->name);
     ModelConfig model = small_model(method->name);
-    model.dim = 64, model.length = 50;
-    TrainConfig config = small_training(700);
-    config.batch_tokens = 2000, config.micro_batch_tokens = 0, config.save_every = 0, config.log_every = 100;
-    config.optimizer.weight_decay = 0, config.schedule.lr = 4e-3, config.schedule.min_lr = 0.02;
+    model.length = 50;
+    TrainConfig config = small_training(400);
+    config.batch_tokens = 1000, config.micro_batch_tokens = 0, config.save_every = 0, config.log_every = 100;
+    config.optimizer.weight_decay = 0, config.schedule.lr = 1e-2, config.schedule.min_lr = 0.02;
     EXPECT_LT(train_run(dir / "data", dir / method->name, model, config).result.loss, 0.05);
   }
 }
