@@ -45,7 +45,8 @@ void bind(CLI::App& app, Options& options) {
         o.set(fmt::format("{}", fmt::join(values, ",")));
       })->expected(1, -1);
     } else {
-      app.add_option_function<std::string>("--" + o.name, [&o](const std::string& value) { o.set(value); });
+      app.add_option_function<std::string>("--" + o.name, [&o](const std::string& value) { o.set(value); })
+          ->take_last();
     }
   }
 }

@@ -22,7 +22,10 @@ namespace HWY_NAMESPACE {
 double FmaLoop(int64_t rounds, float* sink) {
   const D32 d;
   const Vec a = hn::Set(d, 0.999f), b = hn::Set(d, 0.001f);
-  Vec x0 = b, x1 = b, x2 = b, x3 = b, x4 = b, x5 = b, x6 = b, x7 = b, x8 = b, x9 = b, x10 = b, x11 = b;
+  // Different starts: equal chains would be computed once.
+  const auto start = [&](float i) HWY_ATTR { return hn::Set(d, i + *sink); };
+  Vec x0 = start(0), x1 = start(1), x2 = start(2), x3 = start(3), x4 = start(4), x5 = start(5), x6 = start(6),
+      x7 = start(7), x8 = start(8), x9 = start(9), x10 = start(10), x11 = start(11);
   for (int64_t i = 0; i < rounds; ++i) {
     x0 = hn::MulAdd(x0, a, b), x1 = hn::MulAdd(x1, a, b), x2 = hn::MulAdd(x2, a, b), x3 = hn::MulAdd(x3, a, b);
     x4 = hn::MulAdd(x4, a, b), x5 = hn::MulAdd(x5, a, b), x6 = hn::MulAdd(x6, a, b), x7 = hn::MulAdd(x7, a, b);

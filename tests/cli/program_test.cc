@@ -124,8 +124,9 @@ TEST(Program, BadInputGetsAMessageAndACode) {
   expect(fmt::format("train --data {} --out {}/run {} --steps 3", data, (dir / "file").string(), kSmall), 1, "cannot create");
 
   ASSERT_EQ(longshot_run(dir, train + "--steps 3").code, 0);
-  write_token_set(dir / "other", 3000);
-  std::ofstream(dir / "other/tokenizer.byte.json") << "{ \"type\": \"byte\" }\n";
+  std::ofstream(dir / "words.txt") << small_text(3000);
+  ASSERT_EQ(longshot_run(dir, fmt::format("prepare {} --tokenizer word --split 0.5,0.5,0 --out {}", (dir / "words.txt").string(),
+                                          (dir / "other").string())).code, 0);
   expect(fmt::format("eval {} --data {}", run, (dir / "other").string()), 1, "tokenizer");
   const std::string tokens = read_text(dir / "data/valid.tokens");
   write_atomically(dir / "data/valid.tokens", tokens.substr(0, tokens.size() / 2));
@@ -172,8 +173,8 @@ int run_and_signal(const std::vector<std::string>& arguments, std::chrono::milli
 
 std::vector<std::string> train_arguments(const fs::path& data, const fs::path& out) {
   return {"train", "--data", data.string(), "--out", out.string(), "--resume", "--layers", "2", "--dim", "32", "--heads", "4",
-          "--length", "24", "--batch-tokens", "480", "--warmup", "2", "--threads", "1", "--steps", "300", "--save-every", "1",
-          "--dropout", "0.1", "--eval-every", "50"};
+          "--length", "24", "--batch-tokens", "480", "--warmup", "2", "--threads", "1", "--steps", "120", "--save-every", "1",
+          "--dropout", "0.1", "--eval-every", "50", "--eval-tokens", "100"};
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -193,7 +194,7 @@ TEST(Program, KilledTenTimesAndResumedEndsWithTheSameBits) {
   }
   EXPECT_GT(killed, 0) << "every run ended before it was killed: the test shows nothing";
   ASSERT_EQ(longshot_run(dir, joined(train_arguments(dir / "data", dir / "killed"))).code, 0);
-  const fs::path a = RunDir(dir / "whole").checkpoint(300), b = RunDir(dir / "killed").checkpoint(300);
+  const fs::path a = RunDir(dir / "whole").checkpoint(120), b = RunDir(dir / "killed").checkpoint(120);
   EXPECT_TRUE(read_text(a / kModelFile) == read_text(b / kModelFile));
   EXPECT_TRUE(read_text(a / kOptimizerFile) == read_text(b / kOptimizerFile));
 }
