@@ -60,7 +60,9 @@ void BpeMerges::append_short(Scratch& scratch, std::vector<int32_t>& ids) const 
 // The same with a heap of (rank, place) over a list: n log n.
 void BpeMerges::append_long(Scratch& scratch, std::vector<int32_t>& ids) const {
   const auto size = static_cast<uint32_t>(scratch.ids.size());
-  auto& [parts, next, previous, heap] = scratch;
+  std::vector<int32_t>& parts = scratch.ids;
+  std::vector<uint32_t>&next = scratch.next, &previous = scratch.previous;
+  std::vector<uint64_t>& heap = scratch.heap;
   next.resize(size);
   previous.resize(size);
   heap.clear();

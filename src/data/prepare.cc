@@ -186,8 +186,8 @@ Json Job::identity() const {
   for (const Option& o : options.all()) {
     if (o.name != "out" && o.name != "overwrite") values[o.name] = o.get();
   }
-  if (const fs::path tokenizer = config_.tokenizer; fs::exists(tokenizer))
-    values["tokenizer-hash"] = load_tokenizer(tokenizer)->hash();
+  if (fs::is_regular_file(config_.tokenizer))
+    values["tokenizer-file"] = checksum(MappedFile(config_.tokenizer).bytes());
   return {{"version", version()}, {"files", files}, {"options", values}};
 }
 

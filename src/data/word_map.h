@@ -57,6 +57,19 @@ class WordMap {
   std::string_view word(size_t index) const { return words_[index]; }
 
   uint32_t find(std::string_view word) const { return find(word, WordKey(word)); }
+  // REQUIRES: key is WordKey(word).
+  uint32_t find(std::string_view word, const WordKey& key) const {
+    const size_t mask = slots_.size() - 1;
+    const uint32_t check = check_of(word, key);
+    for (size_t s = key.hash & mask;; s = (s + 1) & mask) {
+      const Slot& slot = slots_[s];
+      if (slot.index == kNone) return kNone;
+      if (slot.head == key.head && slot.check == check && (word.size() <= 8 || words_[slot.index] == word))
+        return slot.index;
+    }
+  }
+  // Asks for the memory that find() will need.
+  void prefetch(const WordKey& key) const { __builtin_prefetch(&slots_[key.hash & (slots_.size() - 1)]); }
 
   // The index of `word`, new or known.
   uint32_t insert(std::string_view word) {
@@ -82,16 +95,6 @@ class WordMap {
   static uint32_t check_of(std::string_view word, const WordKey& key) {
     return word.size() <= 8 ? static_cast<uint32_t>(word.size())
                             : static_cast<uint32_t>(key.hash >> 32) | 0x80000000;
-  }
-  uint32_t find(std::string_view word, const WordKey& key) const {
-    const size_t mask = slots_.size() - 1;
-    const uint32_t check = check_of(word, key);
-    for (size_t s = key.hash & mask;; s = (s + 1) & mask) {
-      const Slot& slot = slots_[s];
-      if (slot.index == kNone) return kNone;
-      if (slot.head == key.head && slot.check == check && (word.size() <= 8 || words_[slot.index] == word))
-        return slot.index;
-    }
   }
   void place(std::string_view word, const WordKey& key, uint32_t index) {
     const size_t mask = slots_.size() - 1;

@@ -130,8 +130,11 @@ std::string long_text() {
 }
 
 TEST_F(PrepareTest, SameBytesWhateverTheThreadsAndWhereverItWasStopped) {
-  for (const char* tokenizer : {"byte", "word"}) {
+  for (const auto& [tokenizer, split_by] :
+       {std::pair{"byte", "document"}, {"word", "position"}, {"bpe", "document"}}) {
     PrepareConfig c = config(tokenizer);
+    c.split_by = split_by;
+    c.vocab_size = 400;
     c.allow_binary = true;
     c.inputs = {dir_.file("a.txt", long_text()), dir_.file("b.txt", long_text() + "end")};
     c.format = "wikitext";
