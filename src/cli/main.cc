@@ -18,6 +18,7 @@ constexpr CommandEntry kCommands[] = {
     {"import", "models of other programs", make_import_command},
     {"info", "what is in a run, a checkpoint, a token set or a model file", make_info_command},
     {"bench", "this machine's peak, and a training step's share of it", make_bench_command},
+    {"import", "a fairseq checkpoint as a run", make_import_command},
     {"positions", "the position methods, one line each", make_positions_command},
 };
 

@@ -20,7 +20,8 @@ struct Outcome {
 
 Outcome longshot_run(const ScratchDir& dir, const std::string& arguments) {
   const fs::path log = dir / "log";
-  const int status = std::system((LONGSHOT_PROGRAM " " + arguments + " > " + log.string() + " 2>&1").c_str());
+  const int status =
+      std::system(fmt::format("{} {} > {} 2>&1", LONGSHOT_PROGRAM, arguments, log.string()).c_str());
   return {WEXITSTATUS(status), read_text(log)};
 }
 
@@ -29,8 +30,8 @@ TEST(Import, MakesARunThatLoads) {
   const ScratchDir dir;
   const std::string source = (kReference / "checkpoints/sin_L64_h8_d128.pt").string(),
                     out = (dir / "run").string();
-  const std::string command = "import " + source + " --dict " + (kReference / "data-bin/dict.txt").string() +
-                              " --position sinusoidal --out " + out;
+  const std::string command = fmt::format("import {} --dict {} --position sinusoidal --out {}", source,
+                                          (kReference / "data-bin/dict.txt").string(), out);
   const Outcome made = longshot_run(dir, command);
   ASSERT_EQ(made.code, 0) << made.output;
   EXPECT_THAT(made.output, HasSubstr("1414144 parameters"));
@@ -53,8 +54,9 @@ TEST(Import, RefusesAWrongDictionary) {
   const ScratchDir dir;
   dir.write("dict.txt", "the 3\nof 2\n");
   const Outcome outcome =
-      longshot_run(dir, "import " + (kReference / "checkpoints/sin_L64_h8_d128.pt").string() + " --dict " +
-                            (dir / "dict.txt").string() + " --out " + (dir / "run").string());
+      longshot_run(dir, fmt::format("import {} --dict {} --out {}",
+                                    (kReference / "checkpoints/sin_L64_h8_d128.pt").string(),
+                                    (dir / "dict.txt").string(), (dir / "run").string()));
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.output, HasSubstr("the model 26912"));
   EXPECT_FALSE(fs::exists(dir / "run"));
@@ -63,22 +65,24 @@ TEST(Import, RefusesAWrongDictionary) {
 TEST(Import, RefusesHostileAndForeignFiles) {
   const ScratchDir dir;
   const auto refused = [&](const std::string& bytes) {
-    const Outcome outcome =
-        longshot_run(dir, "import " + dir.write("x.pt", bytes).string() + " --out " + (dir / "run").string());
+    const Outcome outcome = longshot_run(
+        dir, fmt::format("import {} --out {}", dir.write("x.pt", bytes).string(), (dir / "run").string()));
     EXPECT_EQ(outcome.code, 1);
     EXPECT_FALSE(fs::exists(dir / "run"));
     return outcome.output;
   };
   const std::string witness = (dir / "executed").string();
-  const std::string attack = build::call(build::global("os", "system"), {build::text("touch " + witness)});
+  const std::string attack =
+      build::call(build::global("os", "system"), {build::text(fmt::format("touch {}", witness))});
   EXPECT_THAT(refused(build::torch_zip(attack)), HasSubstr("os.system"));
   EXPECT_FALSE(fs::exists(witness));
   EXPECT_THAT(refused(build::torch_zip(build::dict({}))), HasSubstr("not a checkpoint of fairseq's"));
   EXPECT_THAT(refused("hello"), HasSubstr("neither a zip nor a stream"));
-  EXPECT_EQ(longshot_run(dir, "import " + (dir / "x.pt").string()).code, 2);
-  EXPECT_EQ(
-      longshot_run(dir, "import " + (dir / "absent.pt").string() + " --out " + (dir / "run").string()).code,
-      1);
+  EXPECT_EQ(longshot_run(dir, fmt::format("import {}", (dir / "x.pt").string())).code, 2);
+  EXPECT_EQ(longshot_run(
+                dir, fmt::format("import {} --out {}", (dir / "absent.pt").string(), (dir / "run").string()))
+                .code,
+            1);
 }
 
 }  // namespace
