@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -9,6 +10,7 @@
 #include "base/zones.h"
 #include "cli/command.h"
 #include "cli/progress.h"
+#include "formats/safetensors.h"
 #include "kernels/gemm.h"
 #include "kernels/peak.h"
 #include "model/inference.h"
@@ -47,6 +49,7 @@ class BenchCommand : public Command {
     o.add("attention-lengths", attention_lengths_, "lengths of the attention kernels' rows");
     o.add("repeat", repeat_, "repetitions; the median counts");
     o.add("seed", seed_, "of weights and tokens");
+    o.add("save-weights", weights_, "write the initial weights of the training step to this safetensors file");
     o.add("json", json_, "write the measurements to this file");
     o.add("threads", threads_, "0: all cores");
     model_.fields(o);
@@ -163,13 +166,25 @@ class BenchCommand : public Command {
       t.loss = pass.run(batch, 1.0f / static_cast<float>(t.tokens), 1) / static_cast<double>(t.tokens);
       optimizer.step(1e-4);
     };
+    if (!weights_.empty()) save_weights(model);
     step();
+    const double first_loss = t.loss;
     zone_seconds = {};
     t.seconds = median_seconds(repeat_, step);
     t.flops = training_flops_per_token(model, config.length) * static_cast<double>(t.tokens);
     t.bytes = pass.bytes() + model.parameters().values().size() * 16;
+    t.loss = first_loss;
     report();
     return t;
+  }
+
+  void save_weights(Transformer& model) const {
+    std::vector<NamedTensor> tensors;
+    for (size_t i = 0; i < model.parameters().tensors().size(); ++i) {
+      const Tensor& t = model.parameters().tensors()[i];
+      tensors.push_back({t.name, DType::kF32, t.shape, std::as_bytes(model.parameters().value(i))});
+    }
+    write_safetensors(weights_, tensors);
   }
 
   std::vector<int32_t> random_tokens(int64_t n, uint64_t offset) const {
@@ -199,7 +214,7 @@ class BenchCommand : public Command {
     fmt::print("  {:<20} {:>6.1f}%\n", "row-wise, the rest", 100 * rest / t.seconds);
     breakdown["rest"] = rest / t.seconds;
     json_out_["step"].push_back({{"position", position}, {"length", model_.length}, {"seconds", t.seconds}, {"tokens_per_second", static_cast<double>(t.tokens) / t.seconds},
-                                 {"percent_of_peak", share(t.flops, t.seconds)}, {"memory_bytes", t.bytes}, {"first_loss", t.loss}, {"breakdown", breakdown}});
+                                 {"percent_of_peak", share(t.flops, t.seconds)}, {"memory_bytes", t.bytes}, {"peak_memory_bytes", peak_memory_bytes()}, {"first_loss", t.loss}, {"breakdown", breakdown}});
   }
 
   // Every method interleaved with no position at all, so that drift of the machine falls on both alike.
@@ -238,7 +253,8 @@ class BenchCommand : public Command {
                  share(training_flops_per_token(model, length) / 3 * static_cast<double>(length), seconds),
                  bytes_text(static_cast<double>(inference.bytes())), tiles);
       std::fflush(stdout);
-      json_out_["eval"].push_back({{"length", length}, {"tokens_per_second", rate}, {"memory_bytes", inference.bytes()}, {"tiles_percent", tiles}});
+      const double loss = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(length);
+      json_out_["eval"].push_back({{"length", length}, {"tokens_per_second", rate}, {"first_loss", loss}, {"peak_memory_bytes", peak_memory_bytes()}, {"memory_bytes", inference.bytes()}, {"tiles_percent", tiles}});
     }
   }
 
@@ -248,7 +264,7 @@ class BenchCommand : public Command {
   int64_t batch_tokens_ = 2048;
   int repeat_ = 5, threads_ = 0;
   uint64_t seed_ = 1;
-  std::string json_;
+  std::string json_, weights_;
   ModelConfig model_;
   double peak_ = 0;
   Json json_out_;

@@ -1,0 +1,81 @@
+#!/usr/bin/python3
+"""Longshot and PyTorch side by side: the same model, the same initial weights, the same batch.
+
+    bench/peers/compare.py LONGSHOT OUT_DIR
+
+Each row runs both programs in turn, three rounds, and takes the medians. A row whose losses differ by more than 1e-4
+relative is reported as such instead of being timed. Writes OUT_DIR/peers.json.
+"""
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROUNDS = 3
+SMALL = {"layers": 4, "dim": 256, "heads": 8, "ffn": 1024, "vocab": 8192}
+LARGE = {"layers": 8, "dim": 512, "heads": 8, "ffn": 2048, "vocab": 16384}
+ROWS = [("train", LARGE, 512, 2048), ("train", SMALL, 256, 4096), ("train", SMALL, 1024, 4096), ("train", SMALL, 4096, 4096),
+        ("eval", SMALL, 512, 512), ("eval", SMALL, 2048, 2048), ("eval", SMALL, 8192, 8192), ("eval", SMALL, 16384, 16384)]
+
+
+def run_longshot(program, out, task, model, length, tokens):
+    path = os.path.join(out, "row.json")
+    weights = os.path.join(out, "weights.safetensors")
+    command = [program, "bench", "--json", path, "--length", str(length), "--batch-tokens", str(tokens), "--repeat", "3"]
+    command += ["--what", "step", "--save-weights", weights] if task == "train" else ["--what", "eval", "--eval-lengths", str(length)]
+    for key, value in model.items():
+        command += [f"--{key}", str(value)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    with open(path) as file:
+        record = json.load(file)["step" if task == "train" else "eval"][0]
+    return weights, record
+
+
+def run_torch(task, model, length, tokens, weights):
+    command = [os.path.join(HERE, "torch_bench.py"), "--length", str(length), "--tokens", str(tokens), "--position", "alibi",
+               "--task", task, "--repeat", "2", "--weights", weights]
+    for key, value in model.items():
+        command += [f"--{key}", str(value)]
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def main():
+    program, out = sys.argv[1:3]
+    results = []
+    print(f"\n{'':6}{'model':>12}{'L':>7} {'attention':>10} {'Longshot':>10} {'PyTorch':>10} {'ratio':>7} {'memory':>17}")
+    for task, model, length, tokens in ROWS:
+        ours, theirs = [], {}
+        weights, _ = run_longshot(program, out, "train", model, min(length, 512), min(tokens, 512))
+        for _ in range(ROUNDS):
+            ours.append(run_longshot(program, out, task, model, length, tokens)[1])
+            for line in run_torch(task, model, length, tokens, weights):
+                theirs.setdefault(line["attention"], []).append(line)
+        for attention, lines in theirs.items():
+            name = f"{model['layers']}x{model['dim']}"
+            row = {"task": task, "model": model, "length": length, "attention": attention,
+                   "longshot_tokens_per_second": statistics.median(r["tokens_per_second"] for r in ours),
+                   "longshot_memory_bytes": max(r["peak_memory_bytes"] for r in ours)}
+            head = f"{task:6}{name:>12}{length:>7} {attention:>10} {row['longshot_tokens_per_second']:>10.0f}"
+            if "skipped" in lines[0]:
+                row["skipped"] = lines[0]["skipped"]
+                print(f"{head} {row['skipped']}")
+            elif abs(lines[0]["loss"] - ours[0]["first_loss"]) > 1e-4 * abs(lines[0]["loss"]):
+                row["losses_differ"] = [ours[0]["first_loss"], lines[0]["loss"]]
+                print(f"{head} the losses differ: {row['losses_differ']}")
+            else:
+                row["torch_tokens_per_second"] = statistics.median(r["tokens_per_second"] for r in lines)
+                row["torch_memory_bytes"] = max(r["peak_memory_bytes"] for r in lines)
+                row["ratio"] = row["longshot_tokens_per_second"] / row["torch_tokens_per_second"]
+                row["version"], row["blas"] = lines[0]["version"], lines[0]["blas"]
+                memory = f"{row['longshot_memory_bytes'] / 2**20:.0f} / {row['torch_memory_bytes'] / 2**20:.0f} MiB"
+                print(f"{head} {row['torch_tokens_per_second']:>10.0f} {row['ratio']:>6.2f}x {memory:>17}", flush=True)
+            results.append(row)
+    with open(os.path.join(out, "peers.json"), "w") as file:
+        json.dump(results, file, indent=2)
+
+
+if __name__ == "__main__":
+    main()
