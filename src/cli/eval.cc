@@ -5,6 +5,7 @@
 #include "base/threads.h"
 #include "cli/command.h"
 #include "cli/evaluation.h"
+#include "cli/progress.h"
 #include "data/token_set.h"
 #include "train/checkpoint.h"
 
@@ -59,8 +60,8 @@ class EvalCommand : public Command {
     RunRecord run{.name = args[0], .position = config.position, .train_length = config.length};
     fmt::print("{}: position {}, trained at {}\n{} tokens of '{}' scored at every length, {}\n\n", args[0], config.position,
                config.length, tokens, split_, mode_);
-    fmt::print("{:>8} {:>8} {:>10} {:>9} {:>11} {:>10} {:>9} {:>11}\n", "length", "stride", "loss", "+-", "perplexity",
-               "per word", "bits/byte", "tokens/s");
+    fmt::print("{:>8} {:>8} {:>10} {:>9} {:>11} {:>10} {:>9} {:>11} {:>7} {:>10}\n", "length", "stride", "loss", "+-", "perplexity",
+               "per word", "bits/byte", "tokens/s", "keys %", "memory");
     for (const int64_t length : lengths_) {
       if (length > loaded.model->position().max_length()) {
         fmt::print("{:>8} {:>8} position method '{}' is not defined beyond {}\n", length, "-", config.position,
@@ -74,11 +75,14 @@ class EvalCommand : public Command {
                                 .score = score_,
                                 .tokens = tokens,
                                 .batch_tokens = batch_tokens_};
-      EvalRecord record = evaluate(*loaded.model, stream, request).record;
+      Evaluated evaluated = evaluate(*loaded.model, stream, request);
+      EvalRecord& record = evaluated.record;
+      const double keys = 100.0 * static_cast<double>(evaluated.tiles.seen) / static_cast<double>(std::max<int64_t>(evaluated.tiles.all, 1));
       const auto number = [](const OptionalNumber& v, int digits) { return v ? fmt::format("{:.{}f}", *v, digits) : "-"; };
-      fmt::print("{:>8} {:>8} {:>10} {:>9} {:>11} {:>10} {:>9} {:>11}{}\n", length, record.stride, number(record.loss, 5),
+      fmt::print("{:>8} {:>8} {:>10} {:>9} {:>11} {:>10} {:>9} {:>11} {:>7.1f} {:>10}{}\n", length, record.stride, number(record.loss, 5),
                  number(record.standard_error, 4), number(record.perplexity, 4), number(record.word_perplexity, 2),
-                 number(record.bits_per_byte, 4), number(record.tokens_per_second, 0),
+                 number(record.bits_per_byte, 4), number(record.tokens_per_second, 0), keys,
+                 bytes_text(static_cast<double>(record.peak_memory_bytes.value_or(0))),
                  length > config.length ? "  beyond training length" : "");
       std::fflush(stdout);
       run.evals.push_back(std::move(record));

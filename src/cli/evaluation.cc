@@ -50,7 +50,7 @@ Evaluated evaluate(Transformer& model, const TokenFile& stream, const EvalReques
   if (s.byte_loss) record.bits_per_byte = finite(*s.byte_loss / std::log(2.0));
   record.tokens_per_second = static_cast<double>(s.tokens) / std::max(scores.seconds, 1e-9);
   record.peak_memory_bytes = static_cast<int64_t>(peak_memory_bytes());
-  return {std::move(record), std::move(scores.losses)};
+  return {std::move(record), std::move(scores.losses), scores.tiles};
 }
 
 }  // namespace longshot

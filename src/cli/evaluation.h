@@ -18,6 +18,7 @@ struct EvalRequest {
 struct Evaluated {
   EvalRecord record;
   std::vector<float> losses;
+  TileCount tiles;  // of attention: visited, in all
 };
 
 // Shows progress on stderr; ends with an Error when a stop signal has come.

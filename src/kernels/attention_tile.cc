@@ -16,72 +16,6 @@ HWY_BEFORE_NAMESPACE();
 namespace longshot {
 namespace HWY_NAMESPACE {
 
-using DPanel = hn::CappedTag<float, kPanel>;
-constexpr int kVectors = kPanel / static_cast<int>(hn::MaxLanes(DPanel()));  // per row of a panel
-// Rows of the register block: enough independent sums to hide the latency of FMA, few enough for the registers.
-constexpr int kBlockRows = kVectors == 1 ? 12 : kVectors == 2 ? 6 : 3;
-
-// C[R, kPanel] (+)= A[R, k0..k1) B
-template <int R, bool kTransposed>
-HWY_INLINE void block_product(const TileProduct& p, const float* a, const float* b, float* c, int64_t k0, int64_t k1) {
-  const DPanel d;
-  constexpr int64_t kLanes = kPanel / kVectors;
-  hn::Vec<DPanel> sum[R][kVectors];
-  for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < kVectors; ++v) {
-      sum[r][v] = p.accumulate ? hn::LoadU(d, c + r * p.c_stride + v * kLanes) : hn::Zero(d);
-    }
-  }
-  const float* row[R];
-  for (int r = 0; r < R; ++r) row[r] = kTransposed ? a + r : a + r * p.a_stride;
-  b += k0 * p.b_stride;
-  for (int64_t k = k0; k < k1; ++k, b += p.b_stride) {
-    hn::Vec<DPanel> bv[kVectors];
-    for (int v = 0; v < kVectors; ++v) bv[v] = hn::LoadU(d, b + v * kLanes);
-    for (int r = 0; r < R; ++r) {
-      const auto av = hn::Set(d, kTransposed ? a[k * p.a_stride + r] : row[r][k]);
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(av, bv[v], sum[r][v]);
-    }
-  }
-  for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], d, c + r * p.c_stride + v * kLanes);
-  }
-}
-
-template <int R, bool kTransposed>
-HWY_INLINE void remainder_product(int64_t rows, const TileProduct& p, const float* a, const float* b, float* c,
-                                  int64_t k0, int64_t k1) {
-  if constexpr (R > 0) {
-    if (rows == R) return block_product<R, kTransposed>(p, a, b, c, k0, k1);
-    remainder_product<R - 1, kTransposed>(rows, p, a, b, c, k0, k1);
-  }
-}
-
-template <bool kTransposed>
-void product(const TileProduct& p) {
-  for (int64_t j = 0; j < p.n; j += kPanel) {
-    const float* b = p.b + j / kPanel * p.b_panel;
-    int64_t first = 0;
-    if (p.causal == Causal::kScores) {
-      first = std::clamp<int64_t>((j - p.diagonal) / kBlockRows * kBlockRows, 0, p.m);
-    }
-    for (int64_t i = first; i < p.m; i += kBlockRows) {
-      int64_t k0 = 0, k1 = p.k;
-      if (p.causal == Causal::kRows) k1 = std::clamp<int64_t>(i + kBlockRows + p.diagonal, 0, p.k);
-      if (p.causal == Causal::kColumns) k0 = std::clamp<int64_t>(i - p.diagonal, 0, p.k);
-      const float* a = kTransposed ? p.a + i : p.a + i * p.a_stride;
-      float* c = p.c + i * p.c_stride + j;
-      if (p.m - i >= kBlockRows) {
-        block_product<kBlockRows, kTransposed>(p, a, b, c, k0, k1);
-      } else {
-        remainder_product<kBlockRows - 1, kTransposed>(p.m - i, p, a, b, c, k0, k1);
-      }
-    }
-  }
-}
-
-void TileProductImpl(const TileProduct& p) { p.a_transposed ? product<true>(p) : product<false>(p); }
-
 // The visible columns [lo, hi) of row r.
 struct Range {
   int64_t lo, hi;
@@ -275,17 +209,6 @@ void RotateCopyImpl(const RotateCopy& p) {
   }
 }
 
-void PackPanelsImpl(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float* panels) {
-  for (int64_t first = 0; first < rows; first += kPanel, panels += dim * kPanel) {
-    const int64_t count = std::min(kPanel, rows - first);
-    if (count < kPanel) std::fill_n(panels, dim * kPanel, 0.0f);
-    for (int64_t lane = 0; lane < count; ++lane) {
-      const float* row = x + (first + lane) * x_stride;
-      for (int64_t c = 0; c < dim; ++c) panels[c * kPanel + lane] = row[c];
-    }
-  }
-}
-
 float DotImpl(const float* x, const float* y, int64_t n) {
   ColumnSum sum;
   for_columns(n, [&](auto d, int64_t c) HWY_ATTR { sum.add(d, hn::Mul(hn::LoadU(d, x + c), hn::LoadU(d, y + c))); });
@@ -299,16 +222,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace longshot {
 
-HWY_EXPORT(TileProductImpl);
 HWY_EXPORT(TileSoftmaxImpl);
 HWY_EXPORT(TileProbabilitiesImpl);
 HWY_EXPORT(TileScoreGradientImpl);
 HWY_EXPORT(ScaleRowsImpl);
 HWY_EXPORT(RotateCopyImpl);
-HWY_EXPORT(PackPanelsImpl);
 HWY_EXPORT(DotImpl);
 
-void tile_product(const TileProduct& p) { HWY_DYNAMIC_DISPATCH(TileProductImpl)(p); }
 void tile_softmax(const ScoreTile& t, float* row_max, float* row_sum, float* rescale) {
   HWY_DYNAMIC_DISPATCH(TileSoftmaxImpl)(t, row_max, row_sum, rescale);
 }
@@ -320,9 +240,6 @@ void scale_rows(float* x, int64_t stride, const float* factor, int64_t rows, int
   HWY_DYNAMIC_DISPATCH(ScaleRowsImpl)(x, stride, factor, rows, cols);
 }
 void rotate_copy(const RotateCopy& p) { HWY_DYNAMIC_DISPATCH(RotateCopyImpl)(p); }
-void pack_panels(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float* panels) {
-  HWY_DYNAMIC_DISPATCH(PackPanelsImpl)(x, x_stride, rows, dim, panels);
-}
 float dot(const float* x, const float* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotImpl)(x, y, n); }
 
 }  // namespace longshot

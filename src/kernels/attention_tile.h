@@ -1,41 +1,14 @@
-// The pieces of tiled attention: products of small matrices and the row-wise work on a tile of scores. Serial; the
-// loop over tiles and threads is in attention.cc. SIMD stays behind this header.
+// The pieces of tiled attention: row-wise work on a tile of scores, and packing. Serial; the loop over tiles and threads
+// is in attention.cc. SIMD stays behind this header.
 #pragma once
 #include <cstdint>
 
+#include "kernels/tile_product.h"
+
 namespace longshot {
 
-constexpr int64_t kPanel = 16;       // columns of a packed panel
 constexpr int64_t kQueryTile = 96;   // rows of a tile of scores
 constexpr int64_t kKeyTile = 128;    // columns; a multiple of kPanel
-
-inline int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
-// Which part of a causal tile is worth computing. Element (i, j) of the score tile, query row i and key column j, is
-// visible iff j <= i + diagonal.
-enum class Causal {
-  kFull,    // compute everything
-  kScores,  // C is the score tile: leave out blocks of C that are wholly invisible
-  kRows,    // A is the score tile: stop the inner sum at the last visible key
-  kColumns  // A is the score tile transposed: start the inner sum at the first query that sees the key
-};
-
-// C[m, n] = A[m, k] B[k, n], or += when `accumulate`. n is a multiple of kPanel.
-struct TileProduct {
-  const float* a;
-  int64_t a_stride;          // between rows of A; between rows of A^T when transposed
-  bool a_transposed;
-  const float* b;
-  int64_t b_stride;          // between rows inside a panel of B
-  int64_t b_panel;           // between panels of kPanel columns of B
-  float* c;
-  int64_t c_stride;
-  int64_t m, n, k;
-  bool accumulate = false;
-  Causal causal = Causal::kFull;
-  int64_t diagonal = 0;
-};
-void tile_product(const TileProduct& p);
 
 // A tile of scores s[rows, cols], row stride kKeyTile. Row r is the query at position query0 + r, column c the key at
 // position key0 + c. Columns up to the next multiple of kPanel may be written.
@@ -83,10 +56,6 @@ struct RotateCopy {
   float direction = 1;
 };
 void rotate_copy(const RotateCopy& p);
-
-// panels[p][d][lane] = x[kPanel p + lane][d]; lanes past `rows` become 0.
-void pack_panels(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float* panels);
-
 
 // sum_c x[c] y[c]
 float dot(const float* x, const float* y, int64_t n);

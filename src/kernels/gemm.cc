@@ -1,41 +1,126 @@
 #include "kernels/gemm.h"
 
-#include <cblas.h>
-
+#include <algorithm>
 #include <cassert>
+#include <cstring>
 
 #include "base/threads.h"
+#include "base/workspace.h"
 #include "base/zones.h"
+#include "kernels/tile_product.h"
 
 namespace longshot {
 namespace {
 
-struct Sizes {
+// Columns of B are packed for all threads, as many as kPackedFloats hold (they stay in the shared cache). Then threads
+// take blocks of kHeight rows of A and C and go through the inner dimension in steps of kDepth, so that a panel of B
+// stays in the first cache and the block of C in the second.
+constexpr int64_t kDepth = 512, kHeight = 96, kPackedFloats = 1 << 19;
+
+enum class Form { kNT, kNN, kTN };
+
+struct Product {
+  Form form;
+  ConstMat a, b;
+  Mat c;
   int64_t m, n, k;
+  bool accumulate;
 };
 
-void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, Sizes s, ConstMat a, ConstMat b, Mat c, float beta) {
-  assert(c.rows == s.m && c.cols == s.n);
-  if (s.m == 0 || s.n == 0) return;
+struct Scratch {
+  std::span<float> b;  // [width / kPanel, k, kPanel]
+  std::span<float> a;  // per thread: [kDepth, kHeight] of A^T, and [kHeight, kPanel] of the last columns of C
+  Workspace memory;
+  int threads = 0;
+  int64_t packed = 0;
+};
+constexpr int64_t kThreadFloats = kDepth * kHeight + kHeight * kPanel;
+
+Scratch& scratch(int64_t packed) {
+  static Scratch s;
+  if (s.threads < threads() || s.packed < packed) {
+    s.threads = std::max(s.threads, threads());
+    s.packed = std::max(s.packed, packed);
+    s.memory = Workspace([](Layout& at) {
+      s.b = at.array<float>(s.packed);
+      s.a = at.array<float>(s.threads * kThreadFloats);
+    });
+  }
+  return s;
+}
+
+// All rows of B, kPanel columns from `column` on.
+void pack_panel(const Product& g, int64_t column, float* to) {
+  const int64_t count = std::min(kPanel, g.n - column);
+  if (g.form == Form::kNT) return pack_panels(g.b.row(column), g.b.stride, count, g.k, to);
+  for (int64_t k = 0; k < g.k; ++k, to += kPanel) {
+    std::memcpy(to, g.b.row(k) + column, sizeof(float) * static_cast<size_t>(count));
+    if (count < kPanel) std::fill(to + count, to + kPanel, 0.0f);
+  }
+}
+
+void multiply_rows(const Product& g, int64_t i, int64_t j0, int64_t width, int64_t k0, int64_t depth, const float* b, float* own) {
+  const int64_t rows = std::min(kHeight, g.m - i);
+  TileProduct p{.a = nullptr, .a_stride = 0, .a_transposed = g.form == Form::kTN, .b = b, .b_stride = kPanel,
+                .b_panel = g.k * kPanel, .c = g.c.row(i) + j0, .c_stride = g.c.stride, .m = rows,
+                .n = width / kPanel * kPanel, .k = depth, .accumulate = g.accumulate || k0 > 0};
+  if (g.form == Form::kTN) {
+    for (int64_t k = 0; k < depth; ++k) std::memcpy(own + k * kHeight, g.a.row(k0 + k) + i, sizeof(float) * static_cast<size_t>(rows));
+    p.a = own, p.a_stride = kHeight;
+  } else {
+    p.a = g.a.row(i) + k0, p.a_stride = g.a.stride;
+  }
+  if (p.n > 0) tile_product(p);
+  const int64_t rest = width - p.n;
+  if (rest == 0) return;
+  float* edge = own + kDepth * kHeight;
+  p.b = b + p.n / kPanel * p.b_panel;
+  float* c = p.c + p.n;
+  p.c = edge, p.c_stride = kPanel, p.n = kPanel;
+  const bool add = p.accumulate;
+  p.accumulate = false;
+  tile_product(p);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = 0; j < rest; ++j) c[r * g.c.stride + j] = edge[r * kPanel + j] + (add ? c[r * g.c.stride + j] : 0.0f);
+  }
+}
+
+void multiply(const Product& g) {
+  assert(g.c.rows == g.m && g.c.cols == g.n);
+  if (g.m == 0 || g.n == 0) return;
   const ZoneTimer timer(Zone::kGemm);
-  threads();  // OpenBLAS follows OpenMP's count, which must have been set
-  cblas_sgemm(CblasRowMajor, ta, tb, static_cast<int>(s.m), static_cast<int>(s.n), static_cast<int>(s.k), 1.0f, a.data,
-              static_cast<int>(a.stride), b.data, static_cast<int>(b.stride), beta, c.data, static_cast<int>(c.stride));
+  const int64_t width = std::clamp<int64_t>(kPackedFloats / std::max<int64_t>(g.k, 1) / kPanel * kPanel, kPanel, round_up(g.n, kPanel));
+  Scratch& s = scratch(width * g.k);
+#pragma omp parallel num_threads(threads()) if (g.m * g.n * g.k > (1 << 16))
+  {
+    float* own = s.a.data() + thread_index() * kThreadFloats;
+    for (int64_t j0 = 0; j0 < g.n; j0 += width) {
+      const int64_t columns = std::min(width, g.n - j0), panels = (columns + kPanel - 1) / kPanel;
+#pragma omp for schedule(static)
+      for (int64_t p = 0; p < panels; ++p) pack_panel(g, j0 + p * kPanel, s.b.data() + p * g.k * kPanel);
+#pragma omp for schedule(dynamic, 1)
+      for (int64_t i = 0; i < g.m; i += kHeight) {
+        for (int64_t k0 = 0; k0 < g.k; k0 += kDepth) {
+          multiply_rows(g, i, j0, columns, k0, std::min(kDepth, g.k - k0), s.b.data() + k0 * kPanel, own);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
 
-void gemm_nt(ConstMat a, ConstMat b, Mat c, float beta) {
+void gemm_nt(ConstMat a, ConstMat b, Mat c, bool accumulate) {
   assert(a.cols == b.cols);
-  gemm(CblasNoTrans, CblasTrans, {a.rows, b.rows, a.cols}, a, b, c, beta);
+  multiply({Form::kNT, a, b, c, a.rows, b.rows, a.cols, accumulate});
 }
-void gemm_nn(ConstMat a, ConstMat b, Mat c, float beta) {
+void gemm_nn(ConstMat a, ConstMat b, Mat c, bool accumulate) {
   assert(a.cols == b.rows);
-  gemm(CblasNoTrans, CblasNoTrans, {a.rows, b.cols, a.cols}, a, b, c, beta);
+  multiply({Form::kNN, a, b, c, a.rows, b.cols, a.cols, accumulate});
 }
-void gemm_tn(ConstMat a, ConstMat b, Mat c, float beta) {
+void gemm_tn(ConstMat a, ConstMat b, Mat c, bool accumulate) {
   assert(a.rows == b.rows);
-  gemm(CblasTrans, CblasNoTrans, {a.cols, b.cols, a.rows}, a, b, c, beta);
+  multiply({Form::kTN, a, b, c, a.cols, b.cols, a.rows, accumulate});
 }
 
 }  // namespace longshot

@@ -1,14 +1,15 @@
-// Matrix products. OpenBLAS enters here.
+// Matrix products on all threads. Our own: on the shapes of language models they reach more of the machine's peak than
+// OpenBLAS does, most of all where a dimension is small (docs/performance.md).
 #pragma once
 #include "base/view.h"
 
 namespace longshot {
 
-// c = a b^T + beta c:  a[m, k], b[n, k], c[m, n]. A linear layer forward: y = x W^T.
-void gemm_nt(ConstMat a, ConstMat b, Mat c, float beta = 0);
-// c = a b + beta c:    a[m, k], b[k, n], c[m, n]. Its input's gradient: dx = dy W.
-void gemm_nn(ConstMat a, ConstMat b, Mat c, float beta = 0);
-// c = a^T b + beta c:  a[k, m], b[k, n], c[m, n]. Its weight's gradient: dW += dy^T x.
-void gemm_tn(ConstMat a, ConstMat b, Mat c, float beta = 0);
+// c = a b^T:  a[m, k], b[n, k], c[m, n]. A linear layer forward: y = x W^T.      With `accumulate`: c += ..
+void gemm_nt(ConstMat a, ConstMat b, Mat c, bool accumulate = false);
+// c = a b:    a[m, k], b[k, n], c[m, n]. Its input's gradient: dx = dy W.
+void gemm_nn(ConstMat a, ConstMat b, Mat c, bool accumulate = false);
+// c = a^T b:  a[k, m], b[k, n], c[m, n]. Its weight's gradient: dW += dy^T x.
+void gemm_tn(ConstMat a, ConstMat b, Mat c, bool accumulate = false);
 
 }  // namespace longshot

@@ -145,7 +145,7 @@ void AdaptiveEmbedding::backward(std::span<const int32_t> tokens, ConstMat dx) {
           for (int64_t c = 0; c < g.cols; ++c) to[c] = scale_ * from[c];
         }
       });
-      gemm_tn(g, words, parameters_.grad_mat(band.projection), 1);
+      gemm_tn(g, words, parameters_.grad_mat(band.projection), true);
       gemm_nn(g, parameters_.value_mat(band.projection), words);  // words is read no more: it takes g P
       for (int64_t& row : rows_) row = tokens[static_cast<size_t>(row)] - band.first;
       if (padding_rows_) {
@@ -255,10 +255,10 @@ void AdaptiveSoftmax::run_head(ConstMat hidden, std::span<const int32_t> targets
     });
     if (!gradient) continue;
     const Mat g_words = m.logits.cols_from(0, words), g_clusters = m.logits.cols_from(words, clusters);
-    gemm_tn(g_words, m.hidden, parameters_.grad_mat(bands_[0].words), 1);
-    gemm_tn(g_clusters, m.hidden, parameters_.grad_mat(clusters_), 1);
+    gemm_tn(g_words, m.hidden, parameters_.grad_mat(bands_[0].words), true);
+    gemm_tn(g_clusters, m.hidden, parameters_.grad_mat(clusters_), true);
     gemm_nn(g_words, w, m.d_hidden);
-    gemm_nn(g_clusters, c, m.d_hidden, 1);
+    gemm_nn(g_clusters, c, m.d_hidden, true);
     parallel_rows(m.hidden.rows, [&](int64_t r, int64_t n) {
       drop_rows(m.d_hidden.rows_from(r, n), drop.block(first + r),
                 gradient->d_hidden.rows_from(first + r, n));
@@ -312,10 +312,10 @@ void AdaptiveSoftmax::run_tail(size_t k, ConstMat hidden, std::span<const int32_
                     gradient != nullptr, gradient ? gradient->scale : 0);
     });
     if (!gradient) continue;
-    gemm_tn(m.logits, m.dropped, parameters_.grad_mat(band.words), 1);
+    gemm_tn(m.logits, m.dropped, parameters_.grad_mat(band.words), true);
     gemm_nn(m.logits, w, m.d_reduced);
     drop_tail(m.d_reduced, m.d_reduced);
-    gemm_tn(m.hidden, m.d_reduced, parameters_.grad_mat(band.projection), 1);
+    gemm_tn(m.hidden, m.d_reduced, parameters_.grad_mat(band.projection), true);
     gemm_nt(m.d_reduced, p, m.d_hidden);
     drop_each(m.d_hidden);
     scatter_add(m.d_hidden, rows, gradient->d_hidden);

@@ -52,7 +52,7 @@ void LinearOutput::loss_and_gradient(ConstMat hidden, std::span<const int32_t> t
     gemm_nt(h, weight, x);
     cross_entropy_rows(x, targets.data() + first, losses.data() + first, gradient.scale);
     gemm_nn(x, weight, gradient.d_hidden.rows_from(first, x.rows));
-    gemm_tn(x, h, d_weight, 1);
+    gemm_tn(x, h, d_weight, true);
   }
 }
 

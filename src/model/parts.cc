@@ -15,7 +15,7 @@ Linear::Linear(Parameters& parameters, const std::string& name, Shape shape, boo
 }
 
 void Linear::backward(ConstMat x, ConstMat dy, Mat dx) const {
-  gemm_tn(dy, x, parameters_->grad_mat(weight_), 1);
+  gemm_tn(dy, x, parameters_->grad_mat(weight_), true);
   if (bias_) {
     float* d_bias = parameters_->grad(*bias_).data();
     parallel_ranges(dy.cols, 64, [&](int64_t first, int64_t last) { column_sums(dy, first, last, d_bias); });

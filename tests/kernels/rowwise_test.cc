@@ -256,9 +256,9 @@ TEST(Gemm, ThreeFormsAgainstPlainLoops) {
   };
   gemm_nt(a.mat(), bt.mat(), c.mat());
   check([&](int64_t i, int64_t j, int64_t t) { return a.mat()(i, t) * bt.mat()(j, t); }, 0);
-  gemm_nn(a.mat(), b.mat(), c.mat(), 1);
+  gemm_nn(a.mat(), b.mat(), c.mat(), true);
   check([&](int64_t i, int64_t j, int64_t t) { return a.mat()(i, t) * b.mat()(t, j); }, 1);
-  gemm_tn(at.mat(), b.mat(), c.mat(), 1);
+  gemm_tn(at.mat(), b.mat(), c.mat(), true);
   check([&](int64_t i, int64_t j, int64_t t) { return at.mat()(t, i) * b.mat()(t, j); }, 1);
 }
 
