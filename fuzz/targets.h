@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <string>
@@ -16,6 +17,8 @@
 #include "data/documents.h"
 #include "data/token_file.h"
 #include "data/tokenizers.h"
+#include "formats/fairseq.h"
+#include "formats/safetensors.h"
 
 namespace longshot::fuzz {
 
@@ -28,9 +31,10 @@ inline fs::path scratch(const std::string& name) {
   return fs::temp_directory_path() / ("longshot-fuzz-" + std::to_string(::getpid()) + name);
 }
 
+// Without OutputFile's sync to the disk: there are thousands of these.
 inline void write(const fs::path& path, std::string_view bytes) {
-  OutputFile out(path);
-  out.write(bytes);
+  std::ofstream out(path, std::ios::binary);
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 inline void read_all(const TokenFile& file) {
@@ -70,13 +74,37 @@ inline void data_bin(std::string_view bytes) {
   read_all(open_data_bin(scratch(""), *words));
 }
 
+// A checkpoint as far as it is one: its tensors are read whole.
+inline void torch_file(std::string_view bytes) {
+  write(scratch(".pt"), bytes);
+  const TorchFile file(scratch(".pt"));
+  const FairseqCheckpoint checkpoint(file);
+  checkpoint.verify_ties();
+  for (const FairseqTensor& t : checkpoint.tensors()) {
+    std::vector<float> out(static_cast<size_t>(*element_count(t.shape)));
+    copy_to_float(t, out);
+  }
+}
+
+inline void safetensors(std::string_view bytes) {
+  write(scratch(".safetensors"), bytes);
+  const Safetensors file(scratch(".safetensors"));
+  for (const NamedTensor& t : file.tensors()) {
+    if (!is_floating(t.dtype)) continue;
+    std::vector<float> out(t.bytes.size() / dtype_size(t.dtype));
+    file.read(t.name, out);
+  }
+}
+
 using Target = void (*)(std::string_view);
 inline const std::map<std::string, Target>& targets() {
   static const std::map<std::string, Target> all{{"jsonl", jsonl},
                                                  {"tokenizer_json", tokenizer_json},
                                                  {"dict", dict},
                                                  {"token_file", token_file},
-                                                 {"data_bin", data_bin}};
+                                                 {"data_bin", data_bin},
+                                                 {"torch_file", torch_file},
+                                                 {"safetensors", safetensors}};
   return all;
 }
 

@@ -172,7 +172,8 @@ AdaptiveSoftmax::AdaptiveSoftmax(const ModelConfig& config, Parameters& paramete
     : parameters_(parameters),
       bands_(std::move(bands)),
       dim_(config.dim),
-      dropout_(static_cast<float>(config.adaptive_dropout)) {
+      dropout_(static_cast<float>(config.adaptive_dropout)),
+      padding_rows_(config.adaptive_padding_rows) {
   const auto clusters = static_cast<int64_t>(bands_.size()) - 1;
   clusters_ = parameters.add("output.clusters", {clusters, dim_}, true, xavier_uniform(clusters, dim_));
 }
@@ -277,7 +278,9 @@ void AdaptiveSoftmax::run_tail(size_t k, ConstMat hidden, std::span<const int32_
   for (size_t r = 0; r < targets.size(); ++r) {
     if (!band.contains(targets[r])) continue;
     rows_.push_back(static_cast<int64_t>(r));
-    targets_.push_back(static_cast<int32_t>(targets[r] - band.first));
+    const int64_t target = targets[r] - band.first;
+    const bool ignored = gradient && padding_rows_ && target == kPaddingRow;
+    targets_.push_back(static_cast<int32_t>(ignored ? -1 : target));
   }
   const auto count = static_cast<int64_t>(rows_.size());
   losses_.resize(rows_.size());

@@ -7,6 +7,10 @@
 //   band 0
 //            p(w) = softmax(h [W_0; clusters]^T)_(n_0 + k - 1) softmax(h P_k W_k^T)_w   for w in band k > 0
 //
+// fairseq's padding id 1 acts in every band, so that in its training the second id of a band learns nothing
+// from being an input and, as a target, only that its band comes (`adaptive_padding_rows`; off unless asked
+// for).
+//
 // Work and memory go by band: a band's products run over the tokens that fall into it, a chunk at a time.
 #pragma once
 #include <memory>
@@ -76,6 +80,7 @@ class AdaptiveSoftmax : public OutputLoss {
   ParameterId clusters_;
   int64_t dim_;
   float dropout_;
+  bool padding_rows_;
   std::vector<int64_t> rows_;     // of a tail's tokens
   std::vector<int32_t> targets_;  // inside the band or the head
   std::vector<float> losses_;

@@ -30,7 +30,7 @@ void ModelConfig::fields(Options& o) {
   o.add("adaptive-factor", adaptive_factor, "a band's vectors are shorter by this than those of the band before");
   o.add("adaptive-dropout", adaptive_dropout, "on the input of the adaptive softmax, and inside its further bands");
   o.add("adaptive-padding-rows", adaptive_padding_rows,
-        "as fairseq trains: the second id of every band learns nothing from being an input");
+        "as fairseq trains: the second id of every band is treated as padding");
   o.add("document-mask", document_mask, "tokens do not see other documents");
   o.add("attention-epsilon", attention_epsilon,
         "far keys are left out when provably below this share of a query's attention; 0: never");

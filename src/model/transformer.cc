@@ -107,7 +107,9 @@ double training_flops_per_token(const Transformer& model, int64_t length) {
   double parameters = 0;
   for (const Tensor& t : model.parameters().tensors()) {
     const bool lookup_only = t.name == "embed.weight" && !model.config().tied;
-    if (t.decay && !lookup_only) parameters += static_cast<double>(t.size);
+    // Rare words' bands work for the few tokens that fall into them.
+    const bool rare = t.name.starts_with("embed.band") && !t.name.starts_with("embed.band0.");
+    if (t.decay && !lookup_only && !rare) parameters += static_cast<double>(t.size);
   }
   const ModelConfig& c = model.config();
   return 6 * parameters + 6.0 * static_cast<double>(c.layers * c.dim * length);

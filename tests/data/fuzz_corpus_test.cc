@@ -9,7 +9,8 @@ namespace {
 class FuzzCorpus : public testing::TestWithParam<std::string> {
  protected:
   ~FuzzCorpus() override {
-    for (const char* suffix : {".tokens", ".idx", ".bin"}) fs::remove(fuzz::scratch(suffix));
+    for (const char* suffix : {".tokens", ".idx", ".bin", ".pt", ".safetensors"})
+      fs::remove(fuzz::scratch(suffix));
   }
 };
 
@@ -35,7 +36,8 @@ TEST_P(FuzzCorpus, EndsNormallyOrWithAnError) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, FuzzCorpus,
-                         testing::Values("jsonl", "tokenizer_json", "dict", "token_file", "data_bin"),
+                         testing::Values("jsonl", "tokenizer_json", "dict", "token_file", "data_bin",
+                                         "torch_file", "safetensors"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -223,6 +223,26 @@ TEST(Adaptive, PaddingRowsAsInFairseqOnlyWhenAskedFor) {
   }
 }
 
+// fairseq's training loss leaves out the term inside the band for targets 10 and 21; its evaluation does not.
+TEST(Adaptive, PaddingTargetsAsInFairseqOnlyWhenAskedFor) {
+  ModelConfig c = adaptive_config();
+  const auto plain = tiny_model(c);
+  c.adaptive_padding_rows = true;
+  const auto quirk = tiny_model(c);
+  const Random hidden(3, c.dim, 2);
+  Random d_hidden(3, c.dim, 4);
+  const std::vector<int32_t> targets{10, 11, 21};
+  std::vector<float> scratch(static_cast<size_t>(plain->output().scratch_floats(3)));
+  std::vector<float> full(3), scored(3), trained(3);
+  plain->output().loss_and_gradient(hidden.mat, targets, scratch, full, {1, d_hidden.mat, 0});
+  quirk->output().loss(hidden.mat, targets, scratch, scored);
+  quirk->output().loss_and_gradient(hidden.mat, targets, scratch, trained, {1, d_hidden.mat, 0});
+  EXPECT_EQ(full, scored);
+  EXPECT_EQ(trained[1], full[1]);
+  EXPECT_LT(trained[0], full[0] - 0.1f);
+  EXPECT_LT(trained[2], full[2] - 0.1f);
+}
+
 TEST(Adaptive, InitialisationHasTheReferencesSpread) {
   ModelConfig c = adaptive_config();
   c.vocab = 5000, c.adaptive_cutoffs = {1000, 2500};
