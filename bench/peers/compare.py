@@ -3,7 +3,7 @@
 
     bench/peers/compare.py LONGSHOT OUT_DIR
 
-Each row runs both programs in turn, three rounds, and takes the medians. A row whose losses differ by more than 1e-4
+Each row runs both programs in turn, PEER_ROUNDS (3) times, and takes the medians. A row whose losses differ by more than 1e-4
 relative is reported as such instead of being timed. Writes OUT_DIR/peers.json.
 """
 import json
@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROUNDS = 3
+ROUNDS = int(os.environ.get("PEER_ROUNDS", "3"))
 SMALL = {"layers": 4, "dim": 256, "heads": 8, "ffn": 1024, "vocab": 8192}
 LARGE = {"layers": 8, "dim": 512, "heads": 8, "ffn": 2048, "vocab": 16384}
 ROWS = [("train", LARGE, 512, 2048), ("train", SMALL, 256, 4096), ("train", SMALL, 1024, 4096), ("train", SMALL, 4096, 4096),

@@ -123,7 +123,8 @@ TEST_F(BatchesTest, DocumentStartsAreTheLastStartAtOrBeforeTheInput) {
     for (int64_t t = 0; t < 5; ++t) {
       if (batch.targets[static_cast<size_t>(t)] == kNoTarget) continue;
       const int64_t input = std::max<int64_t>(first + t - 1, 0);
-      const int64_t start = *(std::upper_bound(documents.begin(), documents.end(), input) - 1);
+      int64_t start = *(std::upper_bound(documents.begin(), documents.end(), input) - 1);
+      if (start == 0) start = -1;  // the start id in front of the stream belongs to the first document
       EXPECT_EQ(batch.doc_start[static_cast<size_t>(t)], std::max<int64_t>(start - (first - 1), 0))
           << first << " + " << t;
     }
