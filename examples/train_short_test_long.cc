@@ -27,7 +27,8 @@ int main(int argc, char** argv) {
     while (text.size() < 1000) text += "the quick brown fox jumps over the lazy dog. ";
     const std::vector<float> losses = model.score(model.encode(text));
     const double mean = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
-    std::printf("trained at %ld, scored %zu tokens: %.3f nats each\n", static_cast<long>(model.train_length()), losses.size(), mean);
+    std::printf("trained at %ld, scored %zu tokens: %.3f nats each\n", static_cast<long>(model.train_length()),
+                losses.size(), mean);
   } catch (const longshot::Error& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 1;

@@ -78,7 +78,8 @@ std::vector<float> Model::next_log_probabilities(std::span<const int32_t> ids) {
   const auto length = static_cast<int64_t>(inputs.size());
   Inference inference(*state_->loaded.model, {.sequences = 1, .tokens = length});
   std::vector<float> out(static_cast<size_t>(vocab_size()));
-  inference.log_probabilities({.inputs = inputs, .length = length, .first_key = {}}, length - 1, {out.data(), 1, vocab_size()});
+  inference.log_probabilities({.inputs = inputs, .length = length, .first_key = {}}, length - 1,
+                              {out.data(), 1, vocab_size()});
   return out;
 }
 
@@ -87,11 +88,13 @@ std::vector<int32_t> Model::generate(std::span<const int32_t> prompt, const Samp
   require_usage(sampling.max_tokens >= 0, "max_tokens must not be negative, but is {}", sampling.max_tokens);
   std::vector<int32_t> inputs = shifted(state_->loaded, prompt, 0), made;
   const auto first = static_cast<int64_t>(inputs.size());
-  Inference inference(*state_->loaded.model, {.sequences = 1, .tokens = first, .capacity = first + sampling.max_tokens});
+  Inference inference(*state_->loaded.model,
+                      {.sequences = 1, .tokens = first, .capacity = first + sampling.max_tokens});
   std::vector<float> log_p(static_cast<size_t>(vocab_size()));
   while (static_cast<int64_t>(made.size()) < sampling.max_tokens) {
     const auto length = static_cast<int64_t>(inputs.size());
-    inference.log_probabilities({.inputs = inputs, .length = length, .first_key = {}}, length - 1, {log_p.data(), 1, vocab_size()});
+    inference.log_probabilities({.inputs = inputs, .length = length, .first_key = {}}, length - 1,
+                                {log_p.data(), 1, vocab_size()});
     const double u = uniform01(random_bits(sampling.seed, Stream::kSample, made.size()));
     made.push_back(sample(log_p, sampling.temperature, u));
     inputs.assign(1, made.back());

@@ -33,12 +33,14 @@ template <class... Args>
 
 template <class... Args>
 void require(bool ok, fmt::format_string<Args...> format, Args&&... args) {
-  if (!ok) [[unlikely]] fail(format, std::forward<Args>(args)...);
+  if (!ok) [[unlikely]]
+    fail(format, std::forward<Args>(args)...);
 }
 
 template <class... Args>
 void require_usage(bool ok, fmt::format_string<Args...> format, Args&&... args) {
-  if (!ok) [[unlikely]] fail_usage(format, std::forward<Args>(args)...);
+  if (!ok) [[unlikely]]
+    fail_usage(format, std::forward<Args>(args)...);
 }
 
 }  // namespace longshot

@@ -133,9 +133,8 @@ void Options::add(std::string name, std::string& field, std::vector<std::string>
   add(std::move(name), field, std::move(help));
   Option& o = all_.back();
   o.set = [name = o.name, &field, choices = std::move(choices)](const std::string& text) {
-    require_usage(std::find(choices.begin(), choices.end(), text) != choices.end(),
-                  "--{}: '{}' is not one of {}.{}", name, text, fmt::join(choices, ", "),
-                  did_you_mean(text, choices));
+    require_usage(std::find(choices.begin(), choices.end(), text) != choices.end(), "--{}: '{}' is not one of {}.{}",
+                  name, text, fmt::join(choices, ", "), did_you_mean(text, choices));
     field = text;
   };
 }
@@ -147,8 +146,9 @@ void Options::add(std::string name, std::vector<double>& field, std::string help
   bind_list(push(std::move(name), std::move(help), "list"), field, parse_number<double>, toml_number<double>);
 }
 void Options::add(std::string name, std::vector<std::string>& field, std::string help) {
-  bind_list(push(std::move(name), std::move(help), "list"), field,
-            [](const std::string&, const std::string& part) { return part; }, toml_text);
+  bind_list(
+      push(std::move(name), std::move(help), "list"), field,
+      [](const std::string&, const std::string& part) { return part; }, toml_text);
 }
 
 void Options::add_files(std::string name, std::vector<std::string>& field, std::string help) {

@@ -17,11 +17,11 @@
 namespace longshot {
 
 struct Option {
-  std::string name;     // as on the command line without dashes, and as a key of the config file
+  std::string name;  // as on the command line without dashes, and as a key of the config file
   std::string help;
-  std::string type;     // "int", "float", "text", "bool", "list", "files": shown in --help
-  std::string group;    // heading in --help
-  std::string initial;  // default, as typed
+  std::string type;                             // "int", "float", "text", "bool", "list", "files": shown in --help
+  std::string group;                            // heading in --help
+  std::string initial;                          // default, as typed
   std::function<void(const std::string&)> set;  // parses or throws Error(kUsage) naming the option
   std::function<std::string()> get;             // the value as typed on the command line
   std::function<std::string()> toml;            // the value as TOML
@@ -38,9 +38,9 @@ class Options {
   void add(std::string name, float& field, std::string help);
   void add(std::string name, double& field, std::string help);
   void add(std::string name, std::string& field, std::string help);
-  void add(std::string name, std::vector<int64_t>& field, std::string help);      // comma separated
-  void add(std::string name, std::vector<double>& field, std::string help);       // comma separated
-  void add(std::string name, std::vector<std::string>& field, std::string help);  // comma separated
+  void add(std::string name, std::vector<int64_t>& field, std::string help);            // comma separated
+  void add(std::string name, std::vector<double>& field, std::string help);             // comma separated
+  void add(std::string name, std::vector<std::string>& field, std::string help);        // comma separated
   void add_files(std::string name, std::vector<std::string>& field, std::string help);  // several arguments
   // One of a fixed set of words.
   void add(std::string name, std::string& field, std::vector<std::string> choices, std::string help);

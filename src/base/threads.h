@@ -28,7 +28,7 @@ void parallel_ranges(int64_t n, int64_t grain, F&& f) {
     if (n > 0) f(int64_t{0}, n);
     return;
   }
-#pragma omp parallel for schedule(static, 1) num_threads(static_cast<int>(parts))
+#pragma omp parallel for schedule(static, 1) num_threads(static_cast <int>(parts))
   for (int64_t p = 0; p < parts; ++p) f(n * p / parts, n * (p + 1) / parts);
 }
 

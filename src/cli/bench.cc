@@ -37,9 +37,7 @@ double median_seconds(int repeat, F&& f) {
 
 class BenchCommand : public Command {
  public:
-  BenchCommand() {
-    model_.layers = 8, model_.dim = 512, model_.heads = 8, model_.length = 512, model_.vocab = 16384;
-  }
+  BenchCommand() { model_.layers = 8, model_.dim = 512, model_.heads = 8, model_.length = 512, model_.vocab = 16384; }
 
   void options(Options& o) override {
     o.add("what", what_, "parts to measure: machine, gemm, attention, step, positions, eval");
@@ -58,21 +56,29 @@ class BenchCommand : public Command {
   int run() override {
     set_threads(threads_);
     model_.validate();
-    require_usage(batch_tokens_ >= model_.length, "--batch-tokens ({}) must hold one sequence of --length {}", batch_tokens_,
-                  model_.length);
+    require_usage(batch_tokens_ >= model_.length, "--batch-tokens ({}) must hold one sequence of --length {}",
+                  batch_tokens_, model_.length);
     require_usage(repeat_ > 0, "--repeat must be positive, not {}", repeat_);
     peak_ = measure_peak_flops(0.3);
     const Machine machine = this_machine();
     json_out_ = {{"cpu", machine.cpu}, {"threads", longshot::threads()}, {"peak_gflops", peak_ / 1e9}};
-    fmt::print("{}, {} threads, {}: peak {:.1f} GFLOP/s fp32\n", machine.cpu, longshot::threads(), instruction_set(), peak_ / 1e9);
+    fmt::print("{}, {} threads, {}: peak {:.1f} GFLOP/s fp32\n", machine.cpu, longshot::threads(), instruction_set(),
+               peak_ / 1e9);
     for (const std::string& part : what_) {
-      if (part == "machine") bench_machine();
-      else if (part == "gemm") bench_gemm();
-      else if (part == "attention") bench_attention();
-      else if (part == "step") bench_step(model_.position);
-      else if (part == "positions") bench_positions();
-      else if (part == "eval") bench_eval();
-      else fail_usage("--what: '{}' is not a part", part);
+      if (part == "machine")
+        bench_machine();
+      else if (part == "gemm")
+        bench_gemm();
+      else if (part == "attention")
+        bench_attention();
+      else if (part == "step")
+        bench_step(model_.position);
+      else if (part == "positions")
+        bench_positions();
+      else if (part == "eval")
+        bench_eval();
+      else
+        fail_usage("--what: '{}' is not a part", part);
       std::fflush(stdout);
     }
     if (!json_.empty()) write_json(json_, json_out_);
@@ -92,17 +98,25 @@ class BenchCommand : public Command {
     fmt::print("\nmatrix products of the model's shapes\n{:>28} {:>10} {:>8}\n", "m x n x k", "GFLOP/s", "% peak");
     const int64_t rows = batch_tokens_, c = model_.dim, f = model_.ffn_dim();
     for (const auto& [n, k] : {std::pair{3 * c, c}, {c, c}, {f, c}, {c, f}, {model_.vocab, c}}) {
-      std::vector<float> x(static_cast<size_t>(rows * k), 0.5f), w(static_cast<size_t>(n * k), 0.25f), y(static_cast<size_t>(rows * n));
-      const double seconds = median_seconds(repeat_, [&] { gemm_nt({x.data(), rows, k}, {w.data(), n, k}, {y.data(), rows, n}); });
+      std::vector<float> x(static_cast<size_t>(rows * k), 0.5f), w(static_cast<size_t>(n * k), 0.25f),
+          y(static_cast<size_t>(rows * n));
+      const double seconds = median_seconds(repeat_, [&] {
+        gemm_nt({x.data(), rows, k}, {w.data(), n, k}, {y.data(), rows, n});
+      });
       const double flops = 2.0 * static_cast<double>(rows * n * k);
-      fmt::print("{:>28} {:>10.1f} {:>8.1f}\n", fmt::format("{} x {} x {}", rows, n, k), flops / seconds / 1e9, share(flops, seconds));
-      json_out_["gemm"].push_back({{"m", rows}, {"n", n}, {"k", k}, {"gflops", flops / seconds / 1e9}, {"percent_of_peak", share(flops, seconds)}});
+      fmt::print("{:>28} {:>10.1f} {:>8.1f}\n", fmt::format("{} x {} x {}", rows, n, k), flops / seconds / 1e9,
+                 share(flops, seconds));
+      json_out_["gemm"].push_back({{"m", rows},
+                                   {"n", n},
+                                   {"k", k},
+                                   {"gflops", flops / seconds / 1e9},
+                                   {"percent_of_peak", share(flops, seconds)}});
     }
   }
 
   void bench_attention() {
-    fmt::print("\nattention kernels, {} heads, causal work counted once\n{:>6} {:>6} {:>8} {:>12} {:>12}\n", model_.heads, "D", "L",
-               "bias", "forward %", "fwd+bwd %");
+    fmt::print("\nattention kernels, {} heads, causal work counted once\n{:>6} {:>6} {:>8} {:>12} {:>12}\n",
+               model_.heads, "D", "L", "bias", "forward %", "fwd+bwd %");
     for (const int64_t dim : {int64_t{64}, int64_t{128}}) {
       for (const int64_t length : attention_lengths_) {
         for (const char* bias : {"none", "linear", "table"}) bench_attention_case(dim, length, bias);
@@ -114,10 +128,14 @@ class BenchCommand : public Command {
     const AttentionShape shape{.sequences = 1, .queries = length, .heads = model_.heads, .head_dim = dim};
     const int64_t width = shape.width();
     AttentionOptions options;
-    std::vector<float> slopes(static_cast<size_t>(shape.heads), 0x1p-4f), table(static_cast<size_t>(shape.heads * (length + kTablePadding)), 0.1f);
+    std::vector<float> slopes(static_cast<size_t>(shape.heads), 0x1p-4f),
+        table(static_cast<size_t>(shape.heads * (length + kTablePadding)), 0.1f);
     if (kind == "linear") options.bias = {.kind = DistanceBias::Kind::kLinear, .slopes = slopes, .table = {}};
     if (kind == "table") {
-      options.bias = {.kind = DistanceBias::Kind::kTable, .slopes = {}, .table = {table.data(), shape.heads, length, length + kTablePadding}, .wants_gradient = true};
+      options.bias = {.kind = DistanceBias::Kind::kTable,
+                      .slopes = {},
+                      .table = {table.data(), shape.heads, length, length + kTablePadding},
+                      .wants_gradient = true};
     }
     KeyStore store;
     AttentionScratch scratch;
@@ -132,14 +150,21 @@ class BenchCommand : public Command {
       lse = at.array<float>(shape.heads * length);
       visited = at.array<int32_t>(shape.heads * shape.query_tiles());
     });
-    for (int64_t i = 0; i < qkv.rows * qkv.cols; ++i) qkv.data[i] = static_cast<float>(uniform01(random_bits(seed_, Stream::kTest, 1, static_cast<uint64_t>(i))) - 0.5);
+    for (int64_t i = 0; i < qkv.rows * qkv.cols; ++i)
+      qkv.data[i] = static_cast<float>(uniform01(random_bits(seed_, Stream::kTest, 1, static_cast<uint64_t>(i))) - 0.5);
     for (int64_t i = 0; i < d_out.rows * d_out.cols; ++i) d_out.data[i] = 0.01f;
     const auto forward = [&] { attention_forward(shape, options, qkv, store, scratch, out, lse, {visited}); };
     const double f = median_seconds(repeat_, forward);
-    const double b = median_seconds(repeat_, [&] { attention_backward(shape, options, {qkv, out, lse, {visited}}, d_out, scratch, d_qkv, d_bias); });
+    const double b = median_seconds(repeat_, [&] {
+      attention_backward(shape, options, {qkv, out, lse, {visited}}, d_out, scratch, d_qkv, d_bias);
+    });
     const double flops = 2.0 * static_cast<double>(length) * static_cast<double>(length) * static_cast<double>(width);
     fmt::print("{:>6} {:>6} {:>8} {:>12.1f} {:>12.1f}\n", dim, length, kind, share(flops, f), share(3 * flops, f + b));
-    json_out_["attention"].push_back({{"head_dim", dim}, {"length", length}, {"bias", kind}, {"forward_percent", share(flops, f)}, {"both_percent", share(3 * flops, f + b)}});
+    json_out_["attention"].push_back({{"head_dim", dim},
+                                      {"length", length},
+                                      {"bias", kind},
+                                      {"forward_percent", share(flops, f)},
+                                      {"both_percent", share(3 * flops, f + b)}});
   }
 
   struct StepTime {
@@ -159,8 +184,10 @@ class BenchCommand : public Command {
     const int64_t sequences = batch_tokens_ / config.length;
     TrainingPass pass(model, {.sequences = sequences, .length = config.length});
     Optimizer optimizer({}, model.parameters());
-    std::vector<int32_t> inputs = random_tokens(sequences * config.length, 0), targets = random_tokens(sequences * config.length, 1);
-    const TrainingBatch batch{.sequences = sequences, .length = config.length, .inputs = inputs, .targets = targets, .first_key = {}};
+    std::vector<int32_t> inputs = random_tokens(sequences * config.length, 0),
+                         targets = random_tokens(sequences * config.length, 1);
+    const TrainingBatch batch{
+        .sequences = sequences, .length = config.length, .inputs = inputs, .targets = targets, .first_key = {}};
     StepTime t{.tokens = sequences * config.length};
     const auto step = [&] {
       t.loss = pass.run(batch, 1.0f / static_cast<float>(t.tokens), 1) / static_cast<double>(t.tokens);
@@ -190,7 +217,8 @@ class BenchCommand : public Command {
   std::vector<int32_t> random_tokens(int64_t n, uint64_t offset) const {
     std::vector<int32_t> tokens;
     for (int64_t i = 0; i < n; ++i) {
-      tokens.push_back(static_cast<int32_t>(random_bits(seed_, Stream::kTest, static_cast<uint64_t>(i) + offset) % static_cast<uint64_t>(model_.vocab)));
+      tokens.push_back(static_cast<int32_t>(random_bits(seed_, Stream::kTest, static_cast<uint64_t>(i) + offset) %
+                                            static_cast<uint64_t>(model_.vocab)));
     }
     return tokens;
   }
@@ -199,10 +227,12 @@ class BenchCommand : public Command {
     std::array<double, kZoneCount> zones{};
     const StepTime t = time_step(position, [&] { zones = zone_seconds; });
     const double calls = repeat_ + 1;
-    fmt::print("\ntraining step: {} layers, dim {}, {} heads, ffn {}, vocabulary {}, length {}, {} tokens, {}\n", model_.layers, model_.dim,
-               model_.heads, model_.ffn_dim(), model_.vocab, model_.length, t.tokens, position);
-    fmt::print("  {:.4f} s, {:.0f} tokens/s, {:.1f}% of peak, {} allocated\n", t.seconds, static_cast<double>(t.tokens) / t.seconds,
-               share(t.flops, t.seconds), bytes_text(static_cast<double>(t.bytes)));
+    fmt::print("\ntraining step: {} layers, dim {}, {} heads, ffn {}, vocabulary {}, length {}, {} tokens, {}\n",
+               model_.layers, model_.dim, model_.heads, model_.ffn_dim(), model_.vocab, model_.length, t.tokens,
+               position);
+    fmt::print("  {:.4f} s, {:.0f} tokens/s, {:.1f}% of peak, {} allocated\n", t.seconds,
+               static_cast<double>(t.tokens) / t.seconds, share(t.flops, t.seconds),
+               bytes_text(static_cast<double>(t.bytes)));
     Json breakdown;
     double rest = t.seconds;
     for (size_t z = 0; z < kZoneCount; ++z) {
@@ -213,14 +243,21 @@ class BenchCommand : public Command {
     }
     fmt::print("  {:<20} {:>6.1f}%\n", "row-wise, the rest", 100 * rest / t.seconds);
     breakdown["rest"] = rest / t.seconds;
-    json_out_["step"].push_back({{"position", position}, {"length", model_.length}, {"seconds", t.seconds}, {"tokens_per_second", static_cast<double>(t.tokens) / t.seconds},
-                                 {"percent_of_peak", share(t.flops, t.seconds)}, {"memory_bytes", t.bytes}, {"peak_memory_bytes", peak_memory_bytes()}, {"first_loss", t.loss}, {"breakdown", breakdown}});
+    json_out_["step"].push_back({{"position", position},
+                                 {"length", model_.length},
+                                 {"seconds", t.seconds},
+                                 {"tokens_per_second", static_cast<double>(t.tokens) / t.seconds},
+                                 {"percent_of_peak", share(t.flops, t.seconds)},
+                                 {"memory_bytes", t.bytes},
+                                 {"peak_memory_bytes", peak_memory_bytes()},
+                                 {"first_loss", t.loss},
+                                 {"breakdown", breakdown}});
   }
 
   // Every method interleaved with no position at all, so that drift of the machine falls on both alike.
   void bench_positions() {
-    fmt::print("\ncost of position methods, training at length {} (beside none)\n{:>12} {:>12} {:>10} {:>12}\n", model_.length, "method",
-               "tokens/s", "slower %", "memory");
+    fmt::print("\ncost of position methods, training at length {} (beside none)\n{:>12} {:>12} {:>10} {:>12}\n",
+               model_.length, "method", "tokens/s", "slower %", "memory");
     for (const char* position : {"alibi", "sinusoidal", "rotary", "t5"}) {
       double base = 1e300;
       StepTime best{.seconds = 1e300};
@@ -230,14 +267,16 @@ class BenchCommand : public Command {
         if (t.seconds < best.seconds) best = t;
       }
       const double slower = 100 * (best.seconds / base - 1);
-      fmt::print("{:>12} {:>12.0f} {:>10.1f} {:>12}\n", position, static_cast<double>(best.tokens) / best.seconds, slower,
-                 bytes_text(static_cast<double>(best.bytes)));
-      json_out_["positions"].push_back({{"position", position}, {"slower_percent", slower}, {"memory_bytes", best.bytes}});
+      fmt::print("{:>12} {:>12.0f} {:>10.1f} {:>12}\n", position, static_cast<double>(best.tokens) / best.seconds,
+                 slower, bytes_text(static_cast<double>(best.bytes)));
+      json_out_["positions"].push_back(
+          {{"position", position}, {"slower_percent", slower}, {"memory_bytes", best.bytes}});
     }
   }
 
   void bench_eval() {
-    fmt::print("\nevaluation, every token scored\n{:>8} {:>12} {:>10} {:>12} {:>10}\n", "length", "tokens/s", "% peak", "memory", "tiles %");
+    fmt::print("\nevaluation, every token scored\n{:>8} {:>12} {:>10} {:>12} {:>10}\n", "length", "tokens/s", "% peak",
+               "memory", "tiles %");
     Transformer model(model_, false);
     model.initialize(seed_);
     for (const int64_t length : eval_lengths_) {
@@ -248,13 +287,19 @@ class BenchCommand : public Command {
         inference.score({.inputs = inputs, .length = length, .first_key = {}}, targets, 0, losses);
       });
       const double rate = static_cast<double>(length) / seconds;
-      const double tiles = 100.0 * static_cast<double>(inference.visited().seen) / static_cast<double>(inference.visited().all);
+      const double tiles =
+          100.0 * static_cast<double>(inference.visited().seen) / static_cast<double>(inference.visited().all);
       fmt::print("{:>8} {:>12.0f} {:>10.1f} {:>12} {:>10.1f}\n", length, rate,
                  share(training_flops_per_token(model, length) / 3 * static_cast<double>(length), seconds),
                  bytes_text(static_cast<double>(inference.bytes())), tiles);
       std::fflush(stdout);
       const double loss = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(length);
-      json_out_["eval"].push_back({{"length", length}, {"tokens_per_second", rate}, {"first_loss", loss}, {"peak_memory_bytes", peak_memory_bytes()}, {"memory_bytes", inference.bytes()}, {"tiles_percent", tiles}});
+      json_out_["eval"].push_back({{"length", length},
+                                   {"tokens_per_second", rate},
+                                   {"first_loss", loss},
+                                   {"peak_memory_bytes", peak_memory_bytes()},
+                                   {"memory_bytes", inference.bytes()},
+                                   {"tiles_percent", tiles}});
     }
   }
 

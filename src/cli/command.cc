@@ -25,13 +25,13 @@ void print_help(const CommandEntry& entry, const Command::Arguments& arguments, 
   std::string heading = "\1";
   for (const Option& o : options.all()) {
     if (o.group != heading) fmt::print("\n{}:\n", (heading = o.group).empty() ? "options" : heading);
-    const std::string usage = o.type == "bool" ? fmt::format("--[no-]{}", o.name) : fmt::format("--{} {}", o.name, o.type);
+    const std::string usage =
+        o.type == "bool" ? fmt::format("--[no-]{}", o.name) : fmt::format("--{} {}", o.name, o.type);
     fmt::print("  {:<32} {}{}\n", usage, o.help, o.initial.empty() ? "" : fmt::format(" [{}]", o.initial));
   }
-  fmt::print(
-      "\nevery command:\n  {:<32} {}\n  {:<32} {}\n  {:<32} {}\n", "--config FILE.toml",
-      "options from a file; flags win over it", "--print-config", "show the effective options as TOML and end", "--help",
-      "this text");
+  fmt::print("\nevery command:\n  {:<32} {}\n  {:<32} {}\n  {:<32} {}\n", "--config FILE.toml",
+             "options from a file; flags win over it", "--print-config", "show the effective options as TOML and end",
+             "--help", "this text");
 }
 
 // Binds every Option to CLI11, which knows the ways to spell an argument.
@@ -41,9 +41,10 @@ void bind(CLI::App& app, Options& options) {
       app.add_flag_function(fmt::format("--{},!--no-{}", o.name, o.name),
                             [&o](int64_t count) { o.set(count > 0 ? "true" : "false"); });
     } else if (o.type == "files") {
-      app.add_option_function<std::vector<std::string>>("--" + o.name, [&o](const std::vector<std::string>& values) {
-        o.set(fmt::format("{}", fmt::join(values, ",")));
-      })->expected(1, -1);
+      app.add_option_function<std::vector<std::string>>(
+             "--" + o.name,
+             [&o](const std::vector<std::string>& values) { o.set(fmt::format("{}", fmt::join(values, ","))); })
+          ->expected(1, -1);
     } else {
       app.add_option_function<std::string>("--" + o.name, [&o](const std::string& value) { o.set(value); })
           ->take_last();
@@ -100,7 +101,8 @@ int run_command(const CommandEntry& entry, const std::vector<std::string>& argv)
     if (rest.size() > 1 && rest[0] == '-') {
       std::vector<std::string> names{"help", "config", "print-config"};
       for (const Option& o : options.all()) names.push_back(o.name);
-      const std::string bare = rest.substr(rest.find_first_not_of('-') == std::string::npos ? 1 : rest.find_first_not_of('-'));
+      const std::string bare =
+          rest.substr(rest.find_first_not_of('-') == std::string::npos ? 1 : rest.find_first_not_of('-'));
       const std::string guess = nearest(bare.substr(0, bare.find('=')), names);
       fail_usage("longshot {}: unknown option {}.{} `longshot {} --help` lists all.", entry.name, rest,
                  guess.empty() ? "" : fmt::format(" Did you mean --{}?", guess), entry.name);

@@ -19,8 +19,8 @@ class Command {
   // Called after a first parse.
   virtual fs::path implied_config() const { return {}; }
 
-  struct Arguments {      // what may follow the options, e.g. {"RUN", 1, 1}
-    std::string name;     // "" takes none
+  struct Arguments {   // what may follow the options, e.g. {"RUN", 1, 1}
+    std::string name;  // "" takes none
     size_t least = 0, most = 0;
   };
   virtual Arguments arguments() const { return {}; }

@@ -6,12 +6,12 @@
 #include "base/error.h"
 #include "base/run_dir.h"
 #include "base/threads.h"
+#include "base/version.h"
 #include "cli/command.h"
 #include "cli/evaluation.h"
 #include "cli/progress.h"
 #include "data/token_set.h"
 #include "evaluate/summary.h"
-#include "base/version.h"
 #include "report/report.h"
 #include "report/table.h"
 #include "train/trainer.h"
@@ -130,7 +130,8 @@ class CompareCommand : public Command {
       train_.validate(model.length);
     }
     for (const int64_t n : test_lengths_) require_usage(n > 0, "--test-lengths: {} is not positive", n);
-    require_usage(!plans.empty(), "there is nothing to compare: --positions, --seeds and --train-lengths must not be empty");
+    require_usage(!plans.empty(),
+                  "there is nothing to compare: --positions, --seeds and --train-lengths must not be empty");
     return plans;
   }
 
@@ -196,8 +197,8 @@ class CompareCommand : public Command {
     callbacks.should_stop = stop_requested;
     callbacks.on_step = [&](const StepReport& r) {
       const double left = static_cast<double>((r.steps - r.step) * trainer.tokens_per_step()) / r.tokens_per_second;
-      progress.show(fmt::format("{}  step {}/{}  loss {:.4f}  {} tokens/s  {} left", plan.name(), r.step, r.steps, r.loss,
-                                count_text(r.tokens_per_second), duration_text(left)));
+      progress.show(fmt::format("{}  step {}/{}  loss {:.4f}  {} tokens/s  {} left", plan.name(), r.step, r.steps,
+                                r.loss, count_text(r.tokens_per_second), duration_text(left)));
     };
     const Trainer::Result result = trainer.train(callbacks);
     if (!result.finished) return false;
@@ -249,7 +250,8 @@ class CompareCommand : public Command {
     const int64_t longest = *std::max_element(test_lengths_.begin(), test_lengths_.end());
     for (const int64_t length : test_lengths_) {
       if (length > model.position().max_length()) continue;
-      const EvalRequest plain{.protocol = {length, length}, .mode = "nonoverlapping", .split = split_, .score = "same", .tokens = tokens};
+      const EvalRequest plain{
+          .protocol = {length, length}, .mode = "nonoverlapping", .split = split_, .score = "same", .tokens = tokens};
       const Evaluated evaluated = evaluate(model, stream, plain);
       record.evals.push_back(evaluated.record);
       if (length == longest) {
@@ -263,7 +265,11 @@ class CompareCommand : public Command {
       }
       if (sliding_stride_ > 0 && sliding_stride_ < length) {
         const int64_t fewer = sliding_tokens_ > 0 ? std::min(sliding_tokens_, tokens) : tokens;
-        const EvalRequest sliding{.protocol = {length, sliding_stride_}, .mode = "sliding", .split = split_, .score = "same", .tokens = fewer};
+        const EvalRequest sliding{.protocol = {length, sliding_stride_},
+                                  .mode = "sliding",
+                                  .split = split_,
+                                  .score = "same",
+                                  .tokens = fewer};
         record.evals.push_back(evaluate(model, stream, sliding).record);
       }
     }

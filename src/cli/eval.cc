@@ -23,7 +23,8 @@ class EvalCommand : public Command {
     o.add("mode", mode_, {"nonoverlapping", "sliding"}, "how windows follow each other");
     o.add("stride", stride_, "sliding: tokens scored per window; 0: a quarter of the length");
     o.add("score", score_, {"same", "all"},
-          "same: a multiple of the longest length, so that every length scores the same tokens in whole windows; all: the "
+          "same: a multiple of the longest length, so that every length scores the same tokens in whole windows; all: "
+          "the "
           "whole split, as the reference does");
     o.add("max-tokens", max_tokens_, "score at most this many tokens; 0: all");
     o.add("batch-tokens", batch_tokens_, "tokens run at once");
@@ -38,12 +39,13 @@ class EvalCommand : public Command {
     const TokenSet set(data_);
     LoadedModel loaded = load_model(args[0]);
     require(!loaded.tokenizer || loaded.tokenizer->hash() == set.tokenizer().hash(),
-            "{}: the model was trained with tokenizer {:016x}, the token set {} was made with {:016x}. Prepare the text with "
+            "{}: the model was trained with tokenizer {:016x}, the token set {} was made with {:016x}. Prepare the "
+            "text with "
             "the model's tokenizer: --tokenizer {}",
             args[0], loaded.tokenizer->hash(), data_, set.tokenizer().hash(),
             (loaded.dir / loaded.info.tokenizer_file).string());
-    require(loaded.info.model.vocab == set.tokenizer().vocab_size(), "{}: the model knows {} tokens, {} has {}", args[0],
-            loaded.info.model.vocab, data_, set.tokenizer().vocab_size());
+    require(loaded.info.model.vocab == set.tokenizer().vocab_size(), "{}: the model knows {} tokens, {} has {}",
+            args[0], loaded.info.model.vocab, data_, set.tokenizer().vocab_size());
     if (epsilon_ >= 0) loaded.model->set_attention_epsilon(epsilon_);
     if (lengths_.empty()) {
       for (int64_t n = loaded.info.model.length, i = 0; i < 5; ++i, n *= 2) lengths_.push_back(n);
@@ -58,10 +60,10 @@ class EvalCommand : public Command {
     const int64_t tokens = scored_tokens(stream, lengths_, max_tokens_, score_ == "same");
     const ModelConfig& config = loaded.info.model;
     RunRecord run{.name = args[0], .position = config.position, .train_length = config.length};
-    fmt::print("{}: position {}, trained at {}\n{} tokens of '{}' scored at every length, {}\n\n", args[0], config.position,
-               config.length, tokens, split_, mode_);
-    fmt::print("{:>8} {:>8} {:>10} {:>9} {:>11} {:>10} {:>9} {:>11} {:>7} {:>10}\n", "length", "stride", "loss", "+-", "perplexity",
-               "per word", "bits/byte", "tokens/s", "keys %", "memory");
+    fmt::print("{}: position {}, trained at {}\n{} tokens of '{}' scored at every length, {}\n\n", args[0],
+               config.position, config.length, tokens, split_, mode_);
+    fmt::print("{:>8} {:>8} {:>10} {:>9} {:>11} {:>10} {:>9} {:>11} {:>7} {:>10}\n", "length", "stride", "loss", "+-",
+               "perplexity", "per word", "bits/byte", "tokens/s", "keys %", "memory");
     for (const int64_t length : lengths_) {
       if (length > loaded.model->position().max_length()) {
         fmt::print("{:>8} {:>8} position method '{}' is not defined beyond {}\n", length, "-", config.position,
@@ -77,11 +79,15 @@ class EvalCommand : public Command {
                                 .batch_tokens = batch_tokens_};
       Evaluated evaluated = evaluate(*loaded.model, stream, request);
       EvalRecord& record = evaluated.record;
-      const double keys = 100.0 * static_cast<double>(evaluated.tiles.seen) / static_cast<double>(std::max<int64_t>(evaluated.tiles.all, 1));
-      const auto number = [](const OptionalNumber& v, int digits) { return v ? fmt::format("{:.{}f}", *v, digits) : "-"; };
-      fmt::print("{:>8} {:>8} {:>10} {:>9} {:>11} {:>10} {:>9} {:>11} {:>7.1f} {:>10}{}\n", length, record.stride, number(record.loss, 5),
-                 number(record.standard_error, 4), number(record.perplexity, 4), number(record.word_perplexity, 2),
-                 number(record.bits_per_byte, 4), number(record.tokens_per_second, 0), keys,
+      const double keys = 100.0 * static_cast<double>(evaluated.tiles.seen) /
+                          static_cast<double>(std::max<int64_t>(evaluated.tiles.all, 1));
+      const auto number = [](const OptionalNumber& v, int digits) {
+        return v ? fmt::format("{:.{}f}", *v, digits) : "-";
+      };
+      fmt::print("{:>8} {:>8} {:>10} {:>9} {:>11} {:>10} {:>9} {:>11} {:>7.1f} {:>10}{}\n", length, record.stride,
+                 number(record.loss, 5), number(record.standard_error, 4), number(record.perplexity, 4),
+                 number(record.word_perplexity, 2), number(record.bits_per_byte, 4),
+                 number(record.tokens_per_second, 0), keys,
                  bytes_text(static_cast<double>(record.peak_memory_bytes.value_or(0))),
                  length > config.length ? "  beyond training length" : "");
       std::fflush(stdout);

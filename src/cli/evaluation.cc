@@ -31,7 +31,8 @@ Evaluated evaluate(Transformer& model, const TokenFile& stream, const EvalReques
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     const double rate = static_cast<double>(done) / std::max(seconds, 1e-9);
     progress.show(fmt::format("{} {}: {}/{} tokens  {} tokens/s  {} left", request.mode, request.protocol.window, done,
-                              request.tokens, count_text(rate), duration_text(static_cast<double>(request.tokens - done) / rate)));
+                              request.tokens, count_text(rate),
+                              duration_text(static_cast<double>(request.tokens - done) / rate)));
   };
   reset_peak_memory();
   Scores scores = score_stream(model, stream, request.protocol, request.tokens, options);

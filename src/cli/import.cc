@@ -15,8 +15,7 @@ class ImportCommand : public Command {
     std::vector<std::string> methods;
     for (const PositionMethod* method : position_methods()) methods.push_back(method->name);
     o.add("out", out_, "directory of the run to make");
-    o.add("dict", dict_,
-          "fairseq's dict.txt; without it the run has no tokenizer and scores token sets only");
+    o.add("dict", dict_, "fairseq's dict.txt; without it the run has no tokenizer and scores token sets only");
     o.add("position", position_, methods,
           "method the model was trained with; the file cannot tell alibi from sinusoidal");
   }
@@ -46,12 +45,9 @@ class ImportCommand : public Command {
                                                                   .train = {}});
     write_config(run, config);
     fmt::print("{}: {} parameters, {} layers, dim {}, {} heads, {} words, trained at length {}\n", args[0],
-               checkpoint.parameter_count(), config.layers, config.dim, config.heads, config.vocab,
-               config.length);
-    fmt::print(
-        "position {}{}\nwritten to {}\n", position_,
-        position_ == "alibi" ? " (the default: --position sinusoidal if it was trained with that)" : "",
-        out_);
+               checkpoint.parameter_count(), config.layers, config.dim, config.heads, config.vocab, config.length);
+    fmt::print("position {}{}\nwritten to {}\n", position_,
+               position_ == "alibi" ? " (the default: --position sinusoidal if it was trained with that)" : "", out_);
     return 0;
   }
 

@@ -82,14 +82,14 @@ class InfoCommand : public Command {
       for (const Json& row : json["bias_by_distance"]) fmt::print("bias at 0..7  {}\n", row.dump());
     }
     if (loaded.tokenizer) {
-      fmt::print("tokenizer     {}, {} entries, hash {:016x}\n", loaded.tokenizer->name(), loaded.tokenizer->vocab_size(),
-                 loaded.tokenizer->hash());
+      fmt::print("tokenizer     {}, {} entries, hash {:016x}\n", loaded.tokenizer->name(),
+                 loaded.tokenizer->vocab_size(), loaded.tokenizer->hash());
     }
     if (json.contains("checkpoints")) fmt::print("checkpoints   {}\n", json["checkpoints"].dump());
     if (json.contains("best")) {
       const double loss = json["best"].value("valid_loss", 0.0);
-      fmt::print("best          step {}, validation loss {:.4f}, perplexity {:.3f}\n", json["best"].value("step", int64_t{0}), loss,
-                 std::exp(loss));
+      fmt::print("best          step {}, validation loss {:.4f}, perplexity {:.3f}\n",
+                 json["best"].value("step", int64_t{0}), loss, std::exp(loss));
     }
     return 0;
   }
@@ -97,12 +97,14 @@ class InfoCommand : public Command {
   int print_safetensors(const fs::path& path) {
     const Safetensors file(path);
     Json json = Json::array();
-    for (const NamedTensor& t : file.tensors()) json.push_back({{"name", t.name}, {"dtype", dtype_name(t.dtype)}, {"shape", t.shape}});
+    for (const NamedTensor& t : file.tensors())
+      json.push_back({{"name", t.name}, {"dtype", dtype_name(t.dtype)}, {"shape", t.shape}});
     if (json_) {
       fmt::print("{}\n", json.dump(2));
       return 0;
     }
-    for (const NamedTensor& t : file.tensors()) fmt::print("{:<5} {:<16} {}\n", dtype_name(t.dtype), shape_text(t.shape), t.name);
+    for (const NamedTensor& t : file.tensors())
+      fmt::print("{:<5} {:<16} {}\n", dtype_name(t.dtype), shape_text(t.shape), t.name);
     return 0;
   }
 

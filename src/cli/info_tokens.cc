@@ -26,8 +26,8 @@ std::vector<Frequent> most_frequent(const TokenFile& file) {
   std::vector<int32_t> block(1 << 16);
   const int64_t end = std::min(file.size(), kCountedTokens);
   for (int64_t at = 0; at < end; at += static_cast<int64_t>(block.size())) {
-    const auto ids = std::span(block).first(
-        static_cast<size_t>(std::min<int64_t>(end - at, static_cast<int64_t>(block.size()))));
+    const auto ids =
+        std::span(block).first(static_cast<size_t>(std::min<int64_t>(end - at, static_cast<int64_t>(block.size()))));
     file.read(at, ids);
     for (const int32_t id : ids) ++counts[static_cast<size_t>(id)];
   }
@@ -73,13 +73,10 @@ Json known(uint64_t value) { return value > 0 ? Json(value) : Json(); }
 
 Json split_json(const TokenFile& file, const Tokenizer* tokenizer) {
   const TokenCounts& c = file.counts();
-  Json json{
-      {"tokens", c.tokens}, {"documents", c.documents}, {"words", known(c.words)}, {"bytes", known(c.bytes)}};
-  json["tokens_per_word"] =
-      c.words > 0 ? Json(static_cast<double>(c.tokens) / static_cast<double>(c.words)) : Json();
-  json["bytes_per_token"] = c.bytes > 0 && c.tokens > 0
-                                ? Json(static_cast<double>(c.bytes) / static_cast<double>(c.tokens))
-                                : Json();
+  Json json{{"tokens", c.tokens}, {"documents", c.documents}, {"words", known(c.words)}, {"bytes", known(c.bytes)}};
+  json["tokens_per_word"] = c.words > 0 ? Json(static_cast<double>(c.tokens) / static_cast<double>(c.words)) : Json();
+  json["bytes_per_token"] =
+      c.bytes > 0 && c.tokens > 0 ? Json(static_cast<double>(c.bytes) / static_cast<double>(c.tokens)) : Json();
   json["id_bytes"] = file.width();
   json["vocab_size"] = file.vocab_size();
   json["tokenizer_hash"] = fmt::format("{:016x}", file.tokenizer_hash());
@@ -95,19 +92,16 @@ Json split_json(const TokenFile& file, const Tokenizer* tokenizer) {
 }
 
 void print_split(const std::string& name, const Json& split) {
-  const auto number = [&](const char* key) {
-    return split[key].is_null() ? std::string("?") : split[key].dump();
-  };
+  const auto number = [&](const char* key) { return split[key].is_null() ? std::string("?") : split[key].dump(); };
   fmt::print("{}: {} tokens, {} documents, {} words, {} bytes", name, number("tokens"), number("documents"),
              number("words"), number("bytes"));
   if (!split["tokens_per_word"].is_null())
     fmt::print(", {:.3f} tokens per word", split["tokens_per_word"].get<double>());
   fmt::print("\n  ids of {} bytes\n  frequent:", number("id_bytes"));
   for (const Json& token : split["frequent"]) {
-    fmt::print(
-        " {} ({})",
-        token.contains("token") ? fmt::format("'{}'", token["token"].get<std::string>()) : token["id"].dump(),
-        token["count"].dump());
+    fmt::print(" {} ({})",
+               token.contains("token") ? fmt::format("'{}'", token["token"].get<std::string>()) : token["id"].dump(),
+               token["count"].dump());
   }
   fmt::print("\n");
   if (split.contains("sample")) fmt::print("  begins: {}\n", split["sample"].get<std::string>());
@@ -122,8 +116,8 @@ Json tokenizer_json(const Tokenizer& tokenizer) {
 }
 
 void print_tokenizer(const Tokenizer& tokenizer) {
-  fmt::print("tokenizer: {}, {} entries, starts with '{}', hash {:016x}\n", tokenizer.name(),
-             tokenizer.vocab_size(), printable(tokenizer.token(tokenizer.start_id())), tokenizer.hash());
+  fmt::print("tokenizer: {}, {} entries, starts with '{}', hash {:016x}\n", tokenizer.name(), tokenizer.vocab_size(),
+             printable(tokenizer.token(tokenizer.start_id())), tokenizer.hash());
 }
 
 bool is_tokenizer_file(const fs::path& path) {

@@ -66,8 +66,7 @@ std::string summary(const TorchFile& file, PickleValue value) {
   if (const auto* truth = value->get<bool>()) return *truth ? "true" : "false";
   if (const auto number = pickle_number(value)) return fmt::format("{}", *number);
   if (const auto text = pickle_text(value)) return fmt::format("\"{}\"", printable(text->substr(0, 60)));
-  if (const auto* sequence = value->get<PickleSequence>())
-    return fmt::format("{} values", sequence->elements.size());
+  if (const auto* sequence = value->get<PickleSequence>()) return fmt::format("{} values", sequence->elements.size());
   if (const auto* record = value->get<PickleRecord>()) {
     return printable(fmt::format("{}.{} (not executed)", record->callable.module, record->callable.name));
   }
@@ -105,8 +104,7 @@ void print_json(const TorchFile& file, const std::vector<TensorRow>& rows, const
                 const std::string& why_no_model) {
   ordered_json tensors = ordered_json::array();
   for (const TensorRow& row : rows) {
-    tensors.push_back(
-        {{"name", row.name}, {"dtype", dtype_name(row.tensor->dtype)}, {"shape", row.tensor->shape}});
+    tensors.push_back({{"name", row.name}, {"dtype", dtype_name(row.tensor->dtype)}, {"shape", row.tensor->shape}});
   }
   ordered_json all{{"file", file.path().string()}, {"format", "pytorch"}, {"container", container_name(file)},
                    {"bytes", file.file_bytes()},   {"fairseq", model},    {"tensors", tensors}};
@@ -116,8 +114,8 @@ void print_json(const TorchFile& file, const std::vector<TensorRow>& rows, const
 
 void print_text(const TorchFile& file, const std::vector<TensorRow>& rows, const ordered_json& model,
                 const std::string& why_no_model) {
-  fmt::print("{}: PyTorch file ({} container), {} bytes, {} tensors\n", file.path().string(),
-             container_name(file), file.file_bytes(), rows.size());
+  fmt::print("{}: PyTorch file ({} container), {} bytes, {} tensors\n", file.path().string(), container_name(file),
+             file.file_bytes(), rows.size());
   if (const PickleItems* items = pickle_fields(file.root())) {
     for (const auto& [key, value] : *items) {
       if (file.tensor(value)) continue;
@@ -125,13 +123,11 @@ void print_text(const TorchFile& file, const std::vector<TensorRow>& rows, const
     }
   }
   if (!model.is_null()) {
-    fmt::print(
-        "\nfairseq language model (the file does not say which position method it was trained with)\n");
+    fmt::print("\nfairseq language model (the file does not say which position method it was trained with)\n");
     for (const auto& [key, value] : model.items()) {
-      fmt::print(
-          "  {:<22} {}\n", key,
-          printable(value.is_string() ? value.get<std::string>()
-                                      : value.dump(-1, ' ', false, ordered_json::error_handler_t::replace)));
+      fmt::print("  {:<22} {}\n", key,
+                 printable(value.is_string() ? value.get<std::string>()
+                                             : value.dump(-1, ' ', false, ordered_json::error_handler_t::replace)));
     }
   } else if (!why_no_model.empty()) {
     fmt::print("\ncannot be imported: {}\n", printable(why_no_model));
@@ -158,8 +154,7 @@ bool print_torch_info(const fs::path& path, bool json) {
     }
   }
   const TensorWalk walk(file);
-  json ? print_json(file, walk.rows(), model, why_no_model)
-       : print_text(file, walk.rows(), model, why_no_model);
+  json ? print_json(file, walk.rows(), model, why_no_model) : print_text(file, walk.rows(), model, why_no_model);
   return true;
 }
 

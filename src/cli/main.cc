@@ -3,8 +3,8 @@
 #include <exception>
 
 #include "base/error.h"
-#include "cli/command.h"
 #include "base/version.h"
+#include "cli/command.h"
 
 namespace longshot {
 namespace {

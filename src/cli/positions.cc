@@ -1,7 +1,7 @@
+#include <fmt/format.h>
+
 #include "cli/command.h"
 #include "position/position.h"
-
-#include <fmt/format.h>
 
 namespace longshot {
 namespace {

@@ -34,13 +34,13 @@ class PrepareCommand : public Command {
       return 1;
     }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    progress.note(fmt::format("{}: {} entries in the vocabulary, {}", config_.out, result.vocab_size,
-                              duration_text(seconds)));
+    progress.note(
+        fmt::format("{}: {} entries in the vocabulary, {}", config_.out, result.vocab_size, duration_text(seconds)));
     for (size_t s = 0; s < kSplitNames.size(); ++s) {
       const TokenCounts& c = result.splits[s];
       if (c.tokens == 0) continue;
-      fmt::print("{:<5} {:>12} tokens  {:>9} documents  {:>12} words  {:>13} bytes\n", kSplitNames[s],
-                 c.tokens, c.documents, c.words, c.bytes);
+      fmt::print("{:<5} {:>12} tokens  {:>9} documents  {:>12} words  {:>13} bytes\n", kSplitNames[s], c.tokens,
+                 c.documents, c.words, c.bytes);
     }
     return 0;
   }

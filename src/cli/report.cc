@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "cli/command.h"
 #include "base/version.h"
+#include "cli/command.h"
 #include "report/table.h"
 
 namespace longshot {
@@ -22,8 +22,7 @@ class ReportCommand : public Command {
   int run() override {
     Results results = gather_results({args.begin(), args.end()});
     if (results.version.empty()) results.version = version();
-    if (out_.empty())
-      out_ = (fs::is_directory(args[0]) ? fs::path(args[0]) : fs::path(args[0]).parent_path()).string();
+    if (out_.empty()) out_ = (fs::is_directory(args[0]) ? fs::path(args[0]) : fs::path(args[0]).parent_path()).string();
     const ReportFiles files = write_report(results, out_.empty() ? "." : out_, report_);
     for (const std::string& note : files.notes) fmt::print(stderr, "longshot: {}\n", note);
     for (const Table& table : perplexity_tables(results)) fmt::print("{}\n", terminal_text(table));

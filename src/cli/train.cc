@@ -63,15 +63,16 @@ class TrainCommand : public Command {
   int train(Trainer& trainer, Transformer& model, const TokenSet& tokens, int64_t start) {
     Progress progress;
     const double peak = measure_peak_flops();
-    progress.note(fmt::format("{} parameters, position {}, length {}, {} tokens a step; {} threads, {}, peak {:.0f} GFLOP/s",
-                              count_text(static_cast<double>(model.parameters().count())), model_.position, model_.length,
-                              trainer.tokens_per_step(), longshot::threads(), instruction_set(), peak / 1e9));
+    progress.note(
+        fmt::format("{} parameters, position {}, length {}, {} tokens a step; {} threads, {}, peak {:.0f} GFLOP/s",
+                    count_text(static_cast<double>(model.parameters().count())), model_.position, model_.length,
+                    trainer.tokens_per_step(), longshot::threads(), instruction_set(), peak / 1e9));
     if (start > 0) progress.note(fmt::format("resumed at step {}", start));
     TrainerCallbacks callbacks;
     callbacks.on_step = [&](const StepReport& r) {
       const double left = static_cast<double>((r.steps - r.step) * trainer.tokens_per_step()) / r.tokens_per_second;
-      progress.show(fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  {} tokens/s  {:.0f}% of peak  {} left", r.step, r.steps,
-                                r.loss, r.lr, count_text(r.tokens_per_second), 100 * r.flops_per_second / peak,
+      progress.show(fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  {} tokens/s  {:.0f}% of peak  {} left", r.step,
+                                r.steps, r.loss, r.lr, count_text(r.tokens_per_second), 100 * r.flops_per_second / peak,
                                 duration_text(left)),
                     r.step == r.steps);
     };
@@ -82,7 +83,9 @@ class TrainCommand : public Command {
       const int64_t count = eval_tokens_ > 0 ? std::min(eval_tokens_, valid.size()) : valid.size();
       callbacks.validate = [&model, &valid, count, this] {
         const Protocol protocol{.window = model_.length, .stride = model_.length};
-        return summarize(valid, score_stream(model, valid, protocol, count, {.document_mask = model_.document_mask}).losses).loss;
+        return summarize(valid,
+                         score_stream(model, valid, protocol, count, {.document_mask = model_.document_mask}).losses)
+            .loss;
       };
     }
     const Trainer::Result result = trainer.train(callbacks);

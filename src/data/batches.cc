@@ -12,8 +12,8 @@ int64_t Batch::target_count() const {
 }
 
 Batches::Batches(const TokenFile& tokens, Config config) : tokens_(tokens), config_(config) {
-  require_usage(config.length > 0 && config.sequences > 0,
-                "length ({}) and sequences per batch ({}) must be positive", config.length, config.sequences);
+  require_usage(config.length > 0 && config.sequences > 0, "length ({}) and sequences per batch ({}) must be positive",
+                config.length, config.sequences);
   require(tokens.size() > 0, "{}: there are no tokens to train on", tokens.path().string());
   blocks_ = (tokens.size() + config.length - 1) / config.length;
 }

@@ -14,10 +14,9 @@ constexpr int32_t kNoTarget = -1;  // padding behind the last block: not scored
 
 struct Batch {
   int64_t sequences = 0, length = 0;
-  std::vector<int32_t> inputs;   // [sequences * length]
-  std::vector<int32_t> targets;  // [sequences * length], kNoTarget where there is none
-  std::vector<int32_t>
-      doc_start;  // [sequences * length] index in the sequence where the token's document begins
+  std::vector<int32_t> inputs;     // [sequences * length]
+  std::vector<int32_t> targets;    // [sequences * length], kNoTarget where there is none
+  std::vector<int32_t> doc_start;  // [sequences * length] index in the sequence where the token's document begins
   int64_t target_count() const;
 };
 

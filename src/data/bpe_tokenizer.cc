@@ -12,10 +12,9 @@
 namespace longshot {
 namespace {
 
-constexpr size_t kLongestCached = 64;    // bytes of a piece
-constexpr size_t kMostCached = 1 << 17;  // pieces
-constexpr size_t kLongestPiece =
-    1 << 16;  // longer ones, which no text has, are cut: time and memory stay small
+constexpr size_t kLongestCached = 64;      // bytes of a piece
+constexpr size_t kMostCached = 1 << 17;    // pieces
+constexpr size_t kLongestPiece = 1 << 16;  // longer ones, which no text has, are cut: time and memory stay small
 
 // What encoding needs; shared by all encoders.
 struct BpeModel {
@@ -25,7 +24,7 @@ struct BpeModel {
   bool normalise = false;      // NFC
   WordMap tokens;              // bytes to ids_of, only with ignore_merges
   std::vector<int32_t> ids_of;
-  std::vector<AddedToken> added;  // found in text before anything else: not the special ones
+  std::vector<AddedToken> added;                         // found in text before anything else: not the special ones
   std::array<std::vector<uint32_t>, 256> added_by_byte;  // longest first
 };
 
@@ -126,10 +125,7 @@ class BpeEncoder : public Encoder {
 class BpeTokenizer : public Tokenizer {
  public:
   BpeTokenizer(std::string json, std::vector<std::string> bytes, int32_t end, BpeModel model)
-      : Tokenizer("tokenizer.json", std::move(json)),
-        bytes_(std::move(bytes)),
-        end_(end),
-        model_(std::move(model)) {}
+      : Tokenizer("tokenizer.json", std::move(json)), bytes_(std::move(bytes)), end_(end), model_(std::move(model)) {}
   std::string_view name() const override { return "bpe"; }
   int vocab_size() const override { return static_cast<int>(bytes_.size()); }
   int32_t start_id() const override { return end_; }
@@ -181,8 +177,7 @@ std::vector<Merge> read_merges(const JsonTree& model, const WordMap& tokens, con
   return merges;
 }
 
-std::array<int32_t, 256> read_byte_ids(const WordMap& tokens, const JsonTree& model,
-                                       const std::string& origin) {
+std::array<int32_t, 256> read_byte_ids(const WordMap& tokens, const JsonTree& model, const std::string& origin) {
   std::array<int32_t, 256> ids{};
   const uint32_t unknown = model.contains("unk_token") && model["unk_token"].is_string()
                                ? tokens.find(model["unk_token"].get<std::string>())
@@ -213,8 +208,7 @@ int32_t find_end(const Vocabulary& vocabulary, const std::string& origin) {
 bool wants_nfc(const JsonTree& json, const std::string& origin) {
   if (!json.contains("normalizer") || json["normalizer"].is_null()) return false;
   const std::string type = json["normalizer"].value("type", "");
-  require(type == "NFC", "{}: the normalizer '{}' is not supported for byte-level BPE (none, NFC)", origin,
-          type);
+  require(type == "NFC", "{}: the normalizer '{}' is not supported for byte-level BPE (none, NFC)", origin, type);
   return true;
 }
 
@@ -235,9 +229,8 @@ std::unique_ptr<Tokenizer> bpe_tokenizer(std::string text, const JsonTree& json,
   }
   for (const AddedToken& token : vocabulary.added) bytes[static_cast<size_t>(token.id)] = token.text;
 
-  BpeModel bpe{.pretokenizer = json.contains("pre_tokenizer")
-                                   ? Pretokenizer::from_json(json["pre_tokenizer"], origin)
-                                   : Pretokenizer{},
+  BpeModel bpe{.pretokenizer = json.contains("pre_tokenizer") ? Pretokenizer::from_json(json["pre_tokenizer"], origin)
+                                                              : Pretokenizer{},
                .merges = BpeMerges(read_byte_ids(tokens, model, origin), read_merges(model, tokens, origin)),
                .ignore_merges = model.value("ignore_merges", false),
                .normalise = wants_nfc(json, origin),
@@ -254,8 +247,7 @@ std::unique_ptr<Tokenizer> bpe_tokenizer(std::string text, const JsonTree& json,
   for (const AddedToken& token : vocabulary.added) {
     if (!token.special) bpe.added.push_back(token);
   }
-  std::ranges::stable_sort(bpe.added, std::greater{},
-                           [](const AddedToken& token) { return token.text.size(); });
+  std::ranges::stable_sort(bpe.added, std::greater{}, [](const AddedToken& token) { return token.text.size(); });
   for (uint32_t i = 0; i < bpe.added.size(); ++i)
     bpe.added_by_byte[static_cast<unsigned char>(bpe.added[i].text[0])].push_back(i);
   return std::make_unique<BpeTokenizer>(std::move(text), std::move(bytes), find_end(vocabulary, origin),

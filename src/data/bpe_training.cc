@@ -30,9 +30,7 @@ struct Candidate {
   int64_t count;
   uint64_t key;
   // The top of the heap: most frequent, then smallest ids.
-  bool operator<(const Candidate& other) const {
-    return count != other.count ? count < other.count : key > other.key;
-  }
+  bool operator<(const Candidate& other) const { return count != other.count ? count < other.count : key > other.key; }
 };
 
 class Learner {
@@ -69,10 +67,9 @@ class Learner {
         continue;
       }
       if (best.count < kLeast) break;
-      const auto left = static_cast<int32_t>(best.key >> 32),
-                 right = static_cast<int32_t>(best.key & 0xFFFFFFFF);
-      const std::string text = std::string(known.word(static_cast<size_t>(left))) +
-                               std::string(known.word(static_cast<size_t>(right)));
+      const auto left = static_cast<int32_t>(best.key >> 32), right = static_cast<int32_t>(best.key & 0xFFFFFFFF);
+      const std::string text =
+          std::string(known.word(static_cast<size_t>(left))) + std::string(known.word(static_cast<size_t>(right)));
       learnt.push_back({left, right, static_cast<int32_t>(known.insert(text))});
       join(learnt.back(), std::move(pair.words));
       pairs_.erase(best.key);
@@ -129,8 +126,6 @@ class Learner {
 
 }  // namespace
 
-std::vector<Merge> learn_merges(const WordCounts& pieces, size_t tokens) {
-  return Learner(pieces).learn(tokens);
-}
+std::vector<Merge> learn_merges(const WordCounts& pieces, size_t tokens) { return Learner(pieces).learn(tokens); }
 
 }  // namespace longshot

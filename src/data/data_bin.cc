@@ -70,15 +70,14 @@ Index read_mapped(Cursor& at, const std::string& name) {
   Index index{.type = type_of(at.next<uint8_t>(), name)};
   index.lines = at.next<uint64_t>();
   require(index.lines <= at.left() / 12 && at.left() == index.lines * 12,
-          "{}: header claims {} lines, for which {} bytes are not right. Was the copy interrupted?", name,
-          index.lines, at.left());
+          "{}: header claims {} lines, for which {} bytes are not right. Was the copy interrupted?", name, index.lines,
+          at.left());
   std::vector<int32_t> sizes(index.lines);
   for (int32_t& size : sizes) size = at.next<int32_t>();
   for (uint64_t line = 0; line < index.lines; ++line) {
     require(sizes[line] >= 0, "{}: line {} has {} ids", name, line, sizes[line]);
     const auto offset = at.next<int64_t>();
-    require(offset >= 0 &&
-                static_cast<uint64_t>(offset) == index.tokens * static_cast<uint64_t>(width_of(index.type)),
+    require(offset >= 0 && static_cast<uint64_t>(offset) == index.tokens * static_cast<uint64_t>(width_of(index.type)),
             "{}: line {} is said to start at byte {}, not where the one before it ends", name, line, offset);
     index.tokens += static_cast<uint64_t>(sizes[line]);
   }
@@ -90,22 +89,20 @@ Index read_legacy(Cursor& at, const std::string& name) {
   require(version == 1, "{}: version {}, but only 1 is known", name, version);
   Index index{.type = type_of(at.next<uint64_t>(), name), .shift = 1};
   const auto width = at.next<uint64_t>();
-  require(width == static_cast<uint64_t>(width_of(index.type)),
-          "{}: elements of {} bytes, but their type has {}", name, width, width_of(index.type));
+  require(width == static_cast<uint64_t>(width_of(index.type)), "{}: elements of {} bytes, but their type has {}", name,
+          width, width_of(index.type));
   index.lines = at.next<uint64_t>();
   const auto sizes = at.next<uint64_t>();
   const uint64_t numbers = at.left() / 8;
-  require(
-      index.lines < numbers && sizes < numbers && at.left() == (2 * (index.lines + 1) + sizes) * 8,
-      "{}: header claims {} lines and {} sizes, for which {} bytes are not right. Was the copy interrupted?",
-      name, index.lines, sizes, at.left());
+  require(index.lines < numbers && sizes < numbers && at.left() == (2 * (index.lines + 1) + sizes) * 8,
+          "{}: header claims {} lines and {} sizes, for which {} bytes are not right. Was the copy interrupted?", name,
+          index.lines, sizes, at.left());
   for (uint64_t i = 0; i <= index.lines; ++i) at.next<int64_t>();  // where each line's sizes are
   int64_t last = 0;
   for (uint64_t line = 0; line <= index.lines; ++line) {
     const auto offset = at.next<int64_t>();
     require(offset >= last && (line > 0 || offset == 0),
-            "{}: line {} is said to start at {}, before the end of the one before it ({})", name, line,
-            offset, last);
+            "{}: line {} is said to start at {}, before the end of the one before it ({})", name, line, offset, last);
     last = offset;
   }
   index.tokens = static_cast<uint64_t>(last);
@@ -142,10 +139,8 @@ TokenFile open_data_bin(const fs::path& prefix, const Tokenizer& tokenizer) {
           "{}: has {} bytes, but its index speaks of {} ids of {} bytes. Was the copy interrupted?",
           parts.file.path().string(), parts.file.size(), index.tokens, width);
   require(index.lines <= index.tokens, "{}: {} lines have only {} ids", name, index.lines, index.tokens);
-  parts.counts = {.tokens = index.tokens,
-                  .documents = index.tokens > 0 ? 1u : 0u,
-                  .bytes = 0,
-                  .words = index.tokens - index.lines};
+  parts.counts = {
+      .tokens = index.tokens, .documents = index.tokens > 0 ? 1u : 0u, .bytes = 0, .words = index.tokens - index.lines};
   parts.tokenizer_hash = tokenizer.hash();
   parts.vocab_size = tokenizer.vocab_size();
   parts.start_id = tokenizer.start_id();

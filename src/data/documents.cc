@@ -94,13 +94,10 @@ Json Documents::Position::to_json() const {
 }
 
 Documents::Position Documents::Position::from_json(const Json& json) {
-  return {json.at("input").get<size_t>(),
-          json.at("offset").get<uint64_t>(),
-          json.at("documents").get<uint64_t>(),
-          json.at("lines").get<uint64_t>(),
-          json.at("part").get<int>(),
-          json.at("inside_line").get<bool>(),
-          json.at("after_blank_line").get<bool>()};
+  return {
+      json.at("input").get<size_t>(),         json.at("offset").get<uint64_t>(), json.at("documents").get<uint64_t>(),
+      json.at("lines").get<uint64_t>(),       json.at("part").get<int>(),        json.at("inside_line").get<bool>(),
+      json.at("after_blank_line").get<bool>()};
 }
 
 Documents::Documents(std::vector<DocumentInput> inputs, DocumentConfig config, Cut cut)
@@ -237,9 +234,8 @@ bool Documents::next(Chunk& chunk) {
     scan();
     const size_t size = find_cut();
     if (size == 0 && !at_end_) {
-      require(wanted_ < kLargest, "{}: {} MiB without a place to cut. Is it text{}?",
-              inputs_[position_.input].name, kLargest >> 20,
-              format_ == TextFormat::kJsonLines ? ", one JSON object a line" : "");
+      require(wanted_ < kLargest, "{}: {} MiB without a place to cut. Is it text{}?", inputs_[position_.input].name,
+              kLargest >> 20, format_ == TextFormat::kJsonLines ? ", one JSON object a line" : "");
       wanted_ *= 2;
       continue;
     }
@@ -388,11 +384,10 @@ class FieldReader : public nlohmann::json_sax<Json> {
 
 std::string json_text(std::string_view line, const std::string& field, const std::string& origin) {
   FieldReader reader(field);
-  require(Json::sax_parse(line.begin(), line.end(), &reader), "{}: not valid JSON ({})", origin,
-          reader.error);
+  require(Json::sax_parse(line.begin(), line.end(), &reader), "{}: not valid JSON ({})", origin, reader.error);
   require(reader.object, "{}: not a JSON object", origin);
-  require(reader.found, "{}: no member '{}'; the first ones are: {}. Choose with --json-field.", origin,
-          field, fmt::join(reader.keys, ", "));
+  require(reader.found, "{}: no member '{}'; the first ones are: {}. Choose with --json-field.", origin, field,
+          fmt::join(reader.keys, ", "));
   require(reader.is_string, "{}: the member '{}' is not a string", origin, field);
   return std::move(reader.text);
 }

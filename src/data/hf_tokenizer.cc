@@ -13,9 +13,7 @@ namespace {
 constexpr int64_t kMostTokens = 16'000'000;
 
 // Printable bytes stand for themselves; the n-th of the others is U+0100 + n.
-bool is_printable(int byte) {
-  return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-}
+bool is_printable(int byte) { return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174; }
 
 const std::array<uint32_t, 256>& code_point_of_byte() {
   static const auto table = [] {
@@ -74,8 +72,7 @@ std::string byte_level_text(std::string_view bytes) {
 bool byte_level_bytes(std::string_view text, std::string& bytes) {
   static const auto byte_of = [] {
     std::unordered_map<uint32_t, char> map;
-    for (size_t byte = 0; byte < 256; ++byte)
-      map.emplace(code_point_of_byte()[byte], static_cast<char>(byte));
+    for (size_t byte = 0; byte < 256; ++byte) map.emplace(code_point_of_byte()[byte], static_cast<char>(byte));
     return map;
   }();
   bytes.clear();
@@ -97,12 +94,12 @@ Vocabulary read_vocabulary(const JsonTree& json, const std::string& origin) {
   std::vector<bool> taken;
   const auto put = [&](const JsonTree& id, const std::string& text, bool again) {
     require(id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < kMostTokens,
-            "{}: token '{}' has the id {}, which is not a number in [0, {})", origin, text.substr(0, 80),
-            id.dump(), kMostTokens);
+            "{}: token '{}' has the id {}, which is not a number in [0, {})", origin, text.substr(0, 80), id.dump(),
+            kMostTokens);
     const auto at = id.get<size_t>();
     if (at >= out.tokens.size()) out.tokens.resize(at + 1), taken.resize(at + 1);
-    require(!taken[at] || again, "{}: tokens '{}' and '{}' have one id, {}", origin,
-            out.tokens[at].substr(0, 80), text.substr(0, 80), at);
+    require(!taken[at] || again, "{}: tokens '{}' and '{}' have one id, {}", origin, out.tokens[at].substr(0, 80),
+            text.substr(0, 80), at);
     out.tokens[at] = text;
     taken[at] = true;
   };
@@ -110,14 +107,13 @@ Vocabulary read_vocabulary(const JsonTree& json, const std::string& origin) {
   // As many ids as tokens, or few more: a huge id must not ask for huge memory.
   for (const auto& [text, id] : vocab.items()) {
     require(!id.is_number_integer() || id.get<int64_t>() < static_cast<int64_t>(vocab.size()) * 2 + 65536,
-            "{}: token '{}' has the id {}, but there are only {} tokens", origin, text.substr(0, 80),
-            id.dump(), vocab.size());
+            "{}: token '{}' has the id {}, but there are only {} tokens", origin, text.substr(0, 80), id.dump(),
+            vocab.size());
     put(id, text, false);
   }
   if (json.contains("added_tokens") && json["added_tokens"].is_array()) {
     for (const JsonTree& token : json["added_tokens"]) {
-      require(token.is_object() && token.contains("id") && token.contains("content") &&
-                  token["content"].is_string(),
+      require(token.is_object() && token.contains("id") && token.contains("content") && token["content"].is_string(),
               "{}: an added token lacks its id or content", origin);
       const auto text = token["content"].get<std::string>();
       require(!token["id"].is_number_integer() ||
@@ -126,16 +122,14 @@ Vocabulary read_vocabulary(const JsonTree& json, const std::string& origin) {
               token["id"].dump(), vocab.size());
       put(token["id"], text, true);
       require(!text.empty(), "{}: the added token {} is empty", origin, token["id"].dump());
-      out.added.push_back(
-          {token["id"].get<int32_t>(), text, token.contains("special") && token["special"] == true});
+      out.added.push_back({token["id"].get<int32_t>(), text, token.contains("special") && token["special"] == true});
     }
   }
   require(!out.tokens.empty(), "{}: the vocabulary is empty", origin);
   return out;
 }
 
-std::string gpt2_json(const std::string& vocab_json, const std::string& merges_txt,
-                      const std::string& origin) {
+std::string gpt2_json(const std::string& vocab_json, const std::string& merges_txt, const std::string& origin) {
   const JsonTree vocab = parse_tree(vocab_json, origin);
   require(vocab.is_object(), "{}: not an object of tokens and ids", origin);
   JsonTree merges = JsonTree::array();
@@ -162,8 +156,7 @@ std::string bert_json(const std::string& vocab_txt, const std::string& origin) {
     const std::string token(line);
     require(!vocab.contains(token), "{}, line {}: the token '{}' stands there a second time", origin, id + 1,
             token.substr(0, 80));
-    if (!line.starts_with('['))
-      lowercase &= std::ranges::none_of(line, [](char c) { return c >= 'A' && c <= 'Z'; });
+    if (!line.starts_with('[')) lowercase &= std::ranges::none_of(line, [](char c) { return c >= 'A' && c <= 'Z'; });
     vocab[token] = id;
   }
   require(vocab.contains("[UNK]"), "{}: has no [UNK]. Is it BERT's vocab.txt?", origin);
@@ -206,8 +199,7 @@ std::string trained_bpe_json(const std::vector<Merge>& merges) {
   for (size_t id = 0; id < tokens.size(); ++id) vocab[byte_level_text(tokens[id])] = id;
   const auto end = static_cast<int32_t>(tokens.size());
   vocab["<|endoftext|>"] = end;
-  return byte_level_bpe(std::move(vocab), std::move(pairs),
-                        JsonTree::array({added_token(end, "<|endoftext|>")}))
+  return byte_level_bpe(std::move(vocab), std::move(pairs), JsonTree::array({added_token(end, "<|endoftext|>")}))
              .dump(1, ' ', false, JsonTree::error_handler_t::replace) +
          "\n";
 }

@@ -18,8 +18,7 @@ void Md5::add(std::string_view bytes) {
     block(reinterpret_cast<const unsigned char*>(pending_.data()));
     pending_.clear();
   }
-  for (; bytes.size() >= 64; bytes.remove_prefix(64))
-    block(reinterpret_cast<const unsigned char*>(bytes.data()));
+  for (; bytes.size() >= 64; bytes.remove_prefix(64)) block(reinterpret_cast<const unsigned char*>(bytes.data()));
   pending_ = bytes;
 }
 

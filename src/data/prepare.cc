@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/records.h"
 #include "base/rng.h"
+#include "base/version.h"
 #include "data/chunk_pipeline.h"
 #include "data/data_bin.h"
 #include "data/recipe.h"
@@ -20,7 +21,6 @@
 #include "data/tokenizer_training.h"
 #include "data/tokenizers.h"
 #include "data/utf8.h"
-#include "base/version.h"
 
 namespace longshot {
 namespace {
@@ -75,9 +75,7 @@ class Job {
   PrepareResult publish_set();
 
   bool cuts_inputs() const { return !config_.inputs.empty(); }
-  Documents documents(Documents::Cut cut) const {
-    return Documents(inputs_, document_config_, std::move(cut));
-  }
+  Documents documents(Documents::Cut cut) const { return Documents(inputs_, document_config_, std::move(cut)); }
   int split_of(const Segment& segment) const;
   std::string_view text_of(const Chunk& chunk, const Segment& segment, std::string& scratch) const;
   bool go_on(const char* phase, uint64_t bytes) const {
@@ -104,13 +102,11 @@ Job::Job(const PrepareConfig& config, const PrepareHooks& hooks)
       out_(config.out) {
   require_usage(!config.out.empty(), "--out DIR is needed: where the token set goes");
   const bool listed = !config.train.empty() || !config.valid.empty() || !config.test.empty();
-  require_usage(listed != cuts_inputs(),
-                "give either --train, --valid and --test, or INPUT.. to be cut by --split");
-  require_usage(
-      !cuts_inputs() ||
-          (config.split.size() == 3 && std::ranges::all_of(config.split, [](double s) { return s >= 0; }) &&
-           std::abs(std::accumulate(config.split.begin(), config.split.end(), 0.0) - 1) < 1e-6),
-      "--split: three shares that add up to 1 are needed (train,valid,test)");
+  require_usage(listed != cuts_inputs(), "give either --train, --valid and --test, or INPUT.. to be cut by --split");
+  require_usage(!cuts_inputs() ||
+                    (config.split.size() == 3 && std::ranges::all_of(config.split, [](double s) { return s >= 0; }) &&
+                     std::abs(std::accumulate(config.split.begin(), config.split.end(), 0.0) - 1) < 1e-6),
+                "--split: three shares that add up to 1 are needed (train,valid,test)");
   require_usage(config.vocab_size >= 0, "--vocab-size {}: must be positive", config.vocab_size);
   if (out_.filename().empty()) out_ = out_.parent_path();  // DIR/
   partial_ = out_;
@@ -141,8 +137,7 @@ void Job::spool_pipes() {
     spooled_.push_back(input.path);
     const int fd = pipe == "-" ? ::dup(STDIN_FILENO) : ::open(pipe.c_str(), O_RDONLY | O_CLOEXEC);
     require(fd >= 0, "{}: cannot open: {}", input.name, std::strerror(errno));
-    const std::unique_ptr<const int, void (*)(const int*)> closer(&fd,
-                                                                  [](const int* open) { ::close(*open); });
+    const std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* open) { ::close(*open); });
     OutputFile spool(input.path);
     std::vector<char> block(1 << 20);
     while (const ssize_t n = ::read(fd, block.data(), block.size())) {
@@ -193,8 +188,8 @@ Json Job::identity() const {
 
 PrepareResult Job::run() {
   list_inputs();
-  const bool piped = std::ranges::any_of(
-      inputs_, [](const DocumentInput& input) { return !fs::is_regular_file(input.path); });
+  const bool piped =
+      std::ranges::any_of(inputs_, [](const DocumentInput& input) { return !fs::is_regular_file(input.path); });
   const Json before = fs::exists(partial_ / kJobFile) ? read_json(partial_ / kJobFile) : Json();
   job_ = {{"identity", piped ? Json() : identity()}};
   if (!piped && before.contains("identity") && before["identity"] == job_["identity"]) {
@@ -235,8 +230,7 @@ bool Job::make_tokenizer() {
 }
 
 bool Job::train_tokenizer() {
-  const auto trainer =
-      make_trainer({config_.tokenizer, config_.vocab_size, config_.sentencepiece_model}, threads());
+  const auto trainer = make_trainer({config_.tokenizer, config_.vocab_size, config_.sentencepiece_model}, threads());
   Documents reader = documents([&](std::string_view text) { return trainer->cut(text); });
   bool stopped = false;
   for_each_batch(
@@ -263,8 +257,7 @@ int Job::split_of(const Segment& segment) const {
 }
 
 std::string_view Job::text_of(const Chunk& chunk, const Segment& segment, std::string& scratch) const {
-  const std::string_view text =
-      std::string_view(chunk.text).substr(segment.begin, segment.end - segment.begin);
+  const std::string_view text = std::string_view(chunk.text).substr(segment.begin, segment.end - segment.begin);
   if (!chunk.json) return text;
   scratch = json_text(text, config_.json_field, fmt::format("{}, line {}", chunk.name, segment.line));
   return scratch;
@@ -282,8 +275,7 @@ void Job::open_writers() {
     if (job_.contains("position")) {
       const Json& done = job_["splits"][kSplitNames[s]];
       writers_[s] = std::make_unique<TokenWriter>(
-          path, meta,
-          TokenCounts{done.at("tokens"), done.at("documents"), done.at("bytes"), done.at("words")});
+          path, meta, TokenCounts{done.at("tokens"), done.at("documents"), done.at("bytes"), done.at("words")});
     } else {
       writers_[s] = std::make_unique<TokenWriter>(path, meta);
     }
@@ -291,10 +283,7 @@ void Job::open_writers() {
 }
 
 Json to_json(const TokenCounts& counts) {
-  return {{"tokens", counts.tokens},
-          {"documents", counts.documents},
-          {"bytes", counts.bytes},
-          {"words", counts.words}};
+  return {{"tokens", counts.tokens}, {"documents", counts.documents}, {"bytes", counts.bytes}, {"words", counts.words}};
 }
 
 void Job::save_progress(const Documents::Position& position) {
@@ -430,8 +419,7 @@ void list_data_bin(const fs::path& dir, const fs::path& text, PrepareConfig& con
 
 void PrepareConfig::fields(Options& o) {
   o.group("input");
-  o.add_files("train", train,
-              "training text: files, directories, globs or - ; .jsonl, .gz, .zst, .xz are known");
+  o.add_files("train", train, "training text: files, directories, globs or - ; .jsonl, .gz, .zst, .xz are known");
   o.add_files("valid", valid, "validation text");
   o.add_files("test", test, "test text");
   o.add("recipe", recipe, "a corpus to download: wikitext-103, wikitext-2");
@@ -452,8 +440,7 @@ void PrepareConfig::fields(Options& o) {
         "byte, word, bpe, sentencepiece, or a file: tokenizer.json, vocab.json (with merges.txt), vocab.txt, "
         "dict.txt, *.model");
   o.add("vocab-size", vocab_size, "entries of a vocabulary built here; 0: all words, or 8192 pieces");
-  o.add("sentencepiece-model", sentencepiece_model, {"unigram", "bpe"},
-        "kind of model that SentencePiece learns");
+  o.add("sentencepiece-model", sentencepiece_model, {"unigram", "bpe"}, "kind of model that SentencePiece learns");
   o.group("output");
   o.add("out", out, "directory of the token set");
   o.add("overwrite", overwrite, "replace what is there");
@@ -465,10 +452,9 @@ PrepareResult prepare(const PrepareConfig& config, const PrepareHooks& hooks) {
 
   PrepareConfig files = config;
   require_usage(!config.out.empty(), "--out DIR is needed: where the token set goes");
-  require_usage(config.train.empty() && config.valid.empty() && config.test.empty() &&
-                    (data_bin || config.inputs.empty()),
-                "a {} brings its own splits: no --train, --valid, --test or INPUT",
-                data_bin ? "data-bin" : "recipe");
+  require_usage(
+      config.train.empty() && config.valid.empty() && config.test.empty() && (data_bin || config.inputs.empty()),
+      "a {} brings its own splits: no --train, --valid, --test or INPUT", data_bin ? "data-bin" : "recipe");
   files.inputs.clear();
   fs::path text = config.out;
   if (text.filename().empty()) text = text.parent_path();

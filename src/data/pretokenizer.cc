@@ -88,8 +88,7 @@ std::string flattened(const std::string& pattern, const std::string& origin) {
       out += pattern[++i];
     } else if (c == '[' && depth > 0 && pattern.compare(i, 2, "[:") != 0) {
       require(pattern.compare(i, 2, "[^") != 0,
-              "{}: the pre-tokenizer's pattern has a negated set inside a set, which is not supported",
-              origin);
+              "{}: the pre-tokenizer's pattern has a negated set inside a set, which is not supported", origin);
       ++depth;
     } else if (c == ']' && depth > 1 && out.back() != ':') {
       --depth;
@@ -112,8 +111,8 @@ class Regex {
     PCRE2_SIZE place = 0;
     uint32_t options = PCRE2_UTF | PCRE2_MATCH_INVALID_UTF;
     options |= literal ? PCRE2_LITERAL : PCRE2_UCP;
-    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), options, &error,
-                              &place, nullptr));
+    code_.reset(
+        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), options, &error, &place, nullptr));
     if (!code_) {
       PCRE2_UCHAR why[200];
       pcre2_get_error_message(error, why, sizeof why);
@@ -129,11 +128,10 @@ class Regex {
     const Data data(pcre2_match_data_create_from_pattern(code_.get(), nullptr));
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     for (size_t at = 0; at < text.size();) {
-      const int count =
-          pcre2_match(code_.get(), subject, text.size(), at, PCRE2_NOTEMPTY, data.get(), nullptr);
+      const int count = pcre2_match(code_.get(), subject, text.size(), at, PCRE2_NOTEMPTY, data.get(), nullptr);
       if (count == PCRE2_ERROR_NOMATCH) break;
-      require(count > 0, "{}: the pre-tokenizer's pattern fails on a text of {} bytes (PCRE2 error {})",
-              origin_, text.size(), count);
+      require(count > 0, "{}: the pre-tokenizer's pattern fails on a text of {} bytes (PCRE2 error {})", origin_,
+              text.size(), count);
       const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
       found.push_back({range[0], range[1]});
       at = range[1];
@@ -202,8 +200,8 @@ void Pretokenizer::add(const JsonTree& json, const std::string& origin) {
     add_prefix_space_ = json.value("add_prefix_space", true);
     gpt2_ |= json.value("use_regex", true);
   } else if (type == "Split") {
-    require(json.contains("pattern") && json["pattern"].is_object(),
-            "{}: the Split pre-tokenizer has no pattern", origin);
+    require(json.contains("pattern") && json["pattern"].is_object(), "{}: the Split pre-tokenizer has no pattern",
+            origin);
     const bool literal = json["pattern"].contains("String");
     add_regex(json["pattern"].value(literal ? "String" : "Regex", ""), literal, behavior_of(json, origin),
               json.value("invert", false));
@@ -213,8 +211,7 @@ void Pretokenizer::add(const JsonTree& json, const std::string& origin) {
   } else if (type == "Punctuation") {
     add_regex("[\\p{P}!-/:-@\\[-`{-~]", false, behavior_of(json, origin), false);
   } else {
-    fail("{}: the pre-tokenizer '{}' is not supported (ByteLevel, Split, Digits, Punctuation, Sequence)",
-         origin, type);
+    fail("{}: the pre-tokenizer '{}' is not supported (ByteLevel, Split, Digits, Punctuation, Sequence)", origin, type);
   }
 }
 
@@ -234,8 +231,8 @@ void Pretokenizer::split(std::string_view text, Pieces& pieces, Pieces& scratch)
 size_t Pretokenizer::cut(std::string_view text) const {
   if (is_gpt2()) return gpt2::last_cut(text, [](gpt2::Kind kind) { return kind != gpt2::Kind::kSpace; });
   // Patterns seen in the wild keep a word apart from the space behind it, though not always punctuation.
-  return gpt2::last_cut(
-      text, [](gpt2::Kind kind) { return kind == gpt2::Kind::kLetter || kind == gpt2::Kind::kNumber; });
+  return gpt2::last_cut(text,
+                        [](gpt2::Kind kind) { return kind == gpt2::Kind::kLetter || kind == gpt2::Kind::kNumber; });
 }
 
 }  // namespace longshot

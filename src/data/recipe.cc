@@ -72,28 +72,25 @@ std::string md5_of(const fs::path& path) {
 
 void unpack(const fs::path& archive, const std::string& member, const fs::path& to) {
   int code = 0;
-  const std::unique_ptr<zip_t, void (*)(zip_t*)> zip(zip_open(archive.c_str(), ZIP_RDONLY, &code),
-                                                     zip_discard);
+  const std::unique_ptr<zip_t, void (*)(zip_t*)> zip(zip_open(archive.c_str(), ZIP_RDONLY, &code), zip_discard);
   require(zip != nullptr, "{}: not a zip archive (libzip error {})", archive.string(), code);
-  const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(zip_fopen(zip.get(), member.c_str(), 0),
-                                                               zip_fclose);
+  const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(zip_fopen(zip.get(), member.c_str(), 0), zip_fclose);
   require(file != nullptr, "{}: holds no {}", archive.string(), member);
   OutputFile out(to);
   std::vector<char> block(1 << 20);
   zip_int64_t n = 0;
-  while ((n = zip_fread(file.get(), block.data(), block.size())) > 0)
-    out.write(block.data(), static_cast<size_t>(n));
+  while ((n = zip_fread(file.get(), block.data(), block.size())) > 0) out.write(block.data(), static_cast<size_t>(n));
   require(n == 0, "{}: {} is damaged", archive.string(), member);
   out.close();
 }
 
 Recipe wikitext(const std::string& name, const std::string& md5) {
   const std::string zip = name + "-v1.zip";
-  return {.name = name,
-          .urls = {"https://wikitext.smerity.com/" + zip,
-                   "https://s3.amazonaws.com/research.metamind.io/wikitext/" + zip},
-          .md5 = md5,
-          .members = {name + "/wiki.train.tokens", name + "/wiki.valid.tokens", name + "/wiki.test.tokens"}};
+  return {
+      .name = name,
+      .urls = {"https://wikitext.smerity.com/" + zip, "https://s3.amazonaws.com/research.metamind.io/wikitext/" + zip},
+      .md5 = md5,
+      .members = {name + "/wiki.train.tokens", name + "/wiki.valid.tokens", name + "/wiki.test.tokens"}};
 }
 
 }  // namespace
@@ -113,8 +110,7 @@ const Recipe& find_recipe(const std::string& name) {
   fail_usage("--recipe {}: there is {}.{}", name, fmt::join(names, " and "), did_you_mean(name, names));
 }
 
-std::array<fs::path, 3> fetch_recipe(const Recipe& recipe, const fs::path& dir,
-                                     const DownloadProgress& progress) {
+std::array<fs::path, 3> fetch_recipe(const Recipe& recipe, const fs::path& dir, const DownloadProgress& progress) {
   make_directories(dir);
   const fs::path archive = dir / fs::path(recipe.urls.front()).filename();
   if (!fs::exists(archive)) {
@@ -130,8 +126,8 @@ std::array<fs::path, 3> fetch_recipe(const Recipe& recipe, const fs::path& dir,
     publish(part, archive);
   }
   const std::string md5 = md5_of(archive);
-  require(md5 == recipe.md5, "{}: its md5 is {}, but {} has {}. Remove the file and start again.",
-          archive.string(), md5, recipe.name, recipe.md5);
+  require(md5 == recipe.md5, "{}: its md5 is {}, but {} has {}. Remove the file and start again.", archive.string(),
+          md5, recipe.name, recipe.md5);
   std::array<fs::path, 3> files;
   for (size_t s = 0; s < files.size(); ++s) {
     files[s] = dir / fs::path(recipe.members[s]).filename();

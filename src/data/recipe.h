@@ -24,7 +24,6 @@ using DownloadProgress = std::function<bool(uint64_t, uint64_t)>;
 
 // The three splits as files in `dir`: downloads the zip unless it lies there, verifies its checksum and
 // unpacks it. Without a network the message says what to put where.
-std::array<fs::path, 3> fetch_recipe(const Recipe& recipe, const fs::path& dir,
-                                     const DownloadProgress& progress);
+std::array<fs::path, 3> fetch_recipe(const Recipe& recipe, const fs::path& dir, const DownloadProgress& progress);
 
 }  // namespace longshot

@@ -10,8 +10,7 @@ namespace {
 
 using sentencepiece::SentencePieceProcessor;
 
-constexpr size_t kLongestLine =
-    1 << 16;  // longer ones are cut at spaces: the library's time and memory stay small
+constexpr size_t kLongestLine = 1 << 16;  // longer ones are cut at spaces: the library's time and memory stay small
 
 struct SpecialIds {
   int32_t newline, end;
@@ -19,8 +18,7 @@ struct SpecialIds {
 
 class SentencePieceEncoder : public Encoder {
  public:
-  SentencePieceEncoder(const SentencePieceProcessor& model, SpecialIds special)
-      : model_(model), special_(special) {}
+  SentencePieceEncoder(const SentencePieceProcessor& model, SpecialIds special) : model_(model), special_(special) {}
   void append(std::string_view text, std::vector<int32_t>& ids) override {
     while (!text.empty()) {
       const size_t newline = text.find('\n');
@@ -61,8 +59,7 @@ class SentencePieceTokenizer : public Tokenizer {
   SentencePieceTokenizer(std::string model, const std::string& origin)
       : Tokenizer("tokenizer.model", std::move(model)) {
     const auto status = model_.LoadFromSerializedProto(file());
-    require(status.ok() && model_.GetPieceSize() > 0, "{}: not a SentencePiece model ({})", origin,
-            status.ToString());
+    require(status.ok() && model_.GetPieceSize() > 0, "{}: not a SentencePiece model ({})", origin, status.ToString());
     const auto known = [&](const char* piece) {
       const int id = model_.PieceToId(piece);
       return model_.IsUnknown(id) ? -1 : id;
@@ -71,8 +68,8 @@ class SentencePieceTokenizer : public Tokenizer {
     for (const int id : {known("\n"), known("<0x0A>"), end}) {
       if (special_.newline < 0) special_.newline = id;
     }
-    require(special_.newline >= 0,
-            "{}: the model has no piece that can stand for a line's end (\"\\n\", <0x0A>, </s>)", origin);
+    require(special_.newline >= 0, "{}: the model has no piece that can stand for a line's end (\"\\n\", <0x0A>, </s>)",
+            origin);
     special_.end = end >= 0 ? end : special_.newline;
   }
   std::string_view name() const override { return "sentencepiece"; }

@@ -119,8 +119,7 @@ class CompressedInput : public TextInput {
       const size_t n = step(input_, ended_, out.subspan(done));
       done += n;
       if (ended_ && n == 0) {
-        require(!open(), "{}: the compressed data ends in the middle. Was the copy interrupted?",
-                file_->name());
+        require(!open(), "{}: the compressed data ends in the middle. Was the copy interrupted?", file_->name());
         break;
       }
       require(n > 0 || input_.size() < before || before == 0,
@@ -181,8 +180,7 @@ class GzipInput : public CompressedInput {
 
 class ZstdInput : public CompressedInput {
  public:
-  explicit ZstdInput(std::unique_ptr<RawFile> file)
-      : CompressedInput(std::move(file)), stream_(ZSTD_createDStream()) {
+  explicit ZstdInput(std::unique_ptr<RawFile> file) : CompressedInput(std::move(file)), stream_(ZSTD_createDStream()) {
     require(stream_ != nullptr, "zstd: cannot start");
     ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, 29);  // 512 MiB: what `zstd --long=29` needs
   }
@@ -259,8 +257,8 @@ constexpr Compression kCompressions[] = {
 
 void add_directory(const fs::path& dir, std::vector<fs::path>& files) {
   std::vector<fs::path> found;
-  for (fs::recursive_directory_iterator it(dir, fs::directory_options::follow_directory_symlink), end;
-       it != end; ++it) {
+  for (fs::recursive_directory_iterator it(dir, fs::directory_options::follow_directory_symlink), end; it != end;
+       ++it) {
     if (it->path().filename().string().starts_with('.')) {
       if (it->is_directory()) it.disable_recursion_pending();
     } else if (it->is_regular_file()) {

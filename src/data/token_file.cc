@@ -61,27 +61,23 @@ int width_of(IdType type) {
 TokenFile::TokenFile(const fs::path& path) : file_(path) {
   const std::string name = path.string();
   Header h;
-  require(file_.size() >= sizeof h,
-          "{}: {} bytes are too few for a token file (header: {}). Was it written whole?", name, file_.size(),
-          sizeof h);
+  require(file_.size() >= sizeof h, "{}: {} bytes are too few for a token file (header: {}). Was it written whole?",
+          name, file_.size(), sizeof h);
   std::memcpy(&h, file_.bytes().data(), sizeof h);
-  require(std::memcmp(h.magic, kMagic, sizeof kMagic) == 0,
-          "{}: not a token file. Make one with `longshot prepare`.", name);
-  require(h.version == kVersion, "{}: version {}, but this program reads version {}", name, h.version,
-          kVersion);
+  require(std::memcmp(h.magic, kMagic, sizeof kMagic) == 0, "{}: not a token file. Make one with `longshot prepare`.",
+          name);
+  require(h.version == kVersion, "{}: version {}, but this program reads version {}", name, h.version, kVersion);
   require(h.width == 2 || h.width == 4, "{}: id width {} is neither 2 nor 4", name, h.width);
-  require(h.vocab_size > 0 && h.vocab_size <= INT32_MAX, "{}: vocabulary size {} is not possible", name,
-          h.vocab_size);
+  require(h.vocab_size > 0 && h.vocab_size <= INT32_MAX, "{}: vocabulary size {} is not possible", name, h.vocab_size);
   require(h.start_id < h.vocab_size, "{}: start id {} is not below the vocabulary size {}", name, h.start_id,
           h.vocab_size);
   const uint64_t limit = file_.size() / 2;  // no count can exceed it; keeps the sums below from overflowing
   require(h.tokens <= limit && h.documents <= limit,
-          "{}: header claims {} ids and {} documents, the file has {} bytes. Was the copy interrupted?", name,
-          h.tokens, h.documents, file_.size());
+          "{}: header claims {} ids and {} documents, the file has {} bytes. Was the copy interrupted?", name, h.tokens,
+          h.documents, file_.size());
   const uint64_t expected = sizeof h + padded(h.tokens * h.width) + h.documents * 8;
-  require(expected == file_.size(),
-          "{}: header asks for {} bytes, the file has {}. Was the copy interrupted?", name, expected,
-          file_.size());
+  require(expected == file_.size(), "{}: header asks for {} bytes, the file has {}. Was the copy interrupted?", name,
+          expected, file_.size());
 
   counts_ = {.tokens = h.tokens, .documents = h.documents, .bytes = h.bytes, .words = h.words};
   tokenizer_hash_ = h.tokenizer_hash;
@@ -120,9 +116,8 @@ void TokenFile::read(int64_t first, std::span<int32_t> out) const {
       largest = std::max(largest, value);
       out[i] = static_cast<int32_t>(value);
     }
-    require(largest < static_cast<uint64_t>(vocab_size_),
-            "{}: id {} near index {} is not in the vocabulary of {}", path().string(),
-            static_cast<int64_t>(largest), first, vocab_size_);
+    require(largest < static_cast<uint64_t>(vocab_size_), "{}: id {} near index {} is not in the vocabulary of {}",
+            path().string(), static_cast<int64_t>(largest), first, vocab_size_);
   });
 }
 
@@ -153,8 +148,8 @@ void TokenWriter::append(std::span<const int32_t> ids) {
   if (ids.empty()) return;
   if (counts_.documents == 0) begin_document();
   const auto [smallest, largest] = std::ranges::minmax(ids);
-  require(smallest >= 0 && largest < meta_.vocab_size, "{}: id {} is outside the vocabulary of {}",
-          path_.string(), smallest < 0 ? smallest : largest, meta_.vocab_size);
+  require(smallest >= 0 && largest < meta_.vocab_size, "{}: id {} is outside the vocabulary of {}", path_.string(),
+          smallest < 0 ? smallest : largest, meta_.vocab_size);
   if (width_ == 2) {
     std::array<uint16_t, 4096> narrow;
     for (auto rest = ids; !rest.empty(); rest = rest.subspan(std::min(rest.size(), narrow.size()))) {

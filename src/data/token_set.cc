@@ -36,10 +36,8 @@ TokenSet::TokenSet(const fs::path& dir) : path_(dir) {
     }
     return;
   }
-  for (const fs::path& file : files_ending(dir, ".tokens"))
-    splits_.emplace(file.stem().string(), TokenFile(file));
-  require(!splits_.empty(), "{}: no *.tokens in it. `longshot prepare --out DIR` makes a token set.",
-          dir.string());
+  for (const fs::path& file : files_ending(dir, ".tokens")) splits_.emplace(file.stem().string(), TokenFile(file));
+  require(!splits_.empty(), "{}: no *.tokens in it. `longshot prepare --out DIR` makes a token set.", dir.string());
   tokenizer_ = load_tokenizer(dir);
   for (const auto& [name, file] : splits_) {
     require(file.tokenizer_hash() == tokenizer_->hash(),

@@ -14,9 +14,8 @@ uint64_t fnv1a(std::string_view bytes) {
 }
 
 // Tokenizer files by name, in the order they are looked for in a directory.
-constexpr const char* kFileNames[] = {
-    "tokenizer.byte.json", "tokenizer.dict.txt", "tokenizer.json", "tokenizer.model",
-    "vocab.json",          "vocab.txt",          "dict.txt"};
+constexpr const char* kFileNames[] = {"tokenizer.byte.json", "tokenizer.dict.txt", "tokenizer.json", "tokenizer.model",
+                                      "vocab.json",          "vocab.txt",          "dict.txt"};
 
 std::unique_ptr<Tokenizer> load_json(std::string text, const fs::path& path) {
   const std::string origin = path.string();
@@ -27,10 +26,8 @@ std::unique_ptr<Tokenizer> load_json(std::string text, const fs::path& path) {
   std::string name = path.filename().string();
   const size_t vocab = name.find("vocab");
   fs::path merges = path.parent_path() / "merges.txt";
-  if (vocab != std::string::npos)
-    merges = path.parent_path() / name.replace(vocab, std::string::npos, "merges.txt");
-  require(fs::exists(merges), "{}: a vocabulary of BPE needs its merges, but there is no {}", origin,
-          merges.string());
+  if (vocab != std::string::npos) merges = path.parent_path() / name.replace(vocab, std::string::npos, "merges.txt");
+  require(fs::exists(merges), "{}: a vocabulary of BPE needs its merges, but there is no {}", origin, merges.string());
   return hf_tokenizer(gpt2_json(text, read_text(merges), origin), origin);
 }
 
@@ -65,8 +62,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {
   std::string text = read_text(path);
   require(!text.empty(), "{}: the file is empty; a tokenizer was expected", origin);
   if (path.extension() == ".model") return sentencepiece_tokenizer(std::move(text), origin);
-  if (const size_t first = text.find_first_not_of(" \t\r\n");
-      first != std::string::npos && text[first] == '{') {
+  if (const size_t first = text.find_first_not_of(" \t\r\n"); first != std::string::npos && text[first] == '{') {
     return load_json(std::move(text), path);
   }
   if (name.ends_with("vocab.txt")) return hf_tokenizer(bert_json(text, origin), origin);

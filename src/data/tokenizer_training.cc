@@ -58,8 +58,7 @@ class BpeTrainer : public TokenizerTrainer {
   BpeTrainer(int vocab_size, int threads) : counts_(static_cast<size_t>(threads)) {
     const int size = vocab_size > 0 ? vocab_size : kDefaultVocabulary;
     require_usage(size > 257,
-                  "--vocab-size {}: byte-level BPE has 256 bytes and <|endoftext|> before anything is joined",
-                  size);
+                  "--vocab-size {}: byte-level BPE has 256 bytes and <|endoftext|> before anything is joined", size);
     tokens_ = static_cast<size_t>(size) - 257;
   }
   size_t cut(std::string_view text) const override { return Pretokenizer::gpt2().cut(text); }
@@ -75,8 +74,7 @@ class BpeTrainer : public TokenizerTrainer {
   }
   std::unique_ptr<Tokenizer> finish() override {
     merge_counts(counts_);
-    return hf_tokenizer(trained_bpe_json(learn_merges(counts_[0], tokens_)),
-                        "the BPE learnt from the training text");
+    return hf_tokenizer(trained_bpe_json(learn_merges(counts_[0], tokens_)), "the BPE learnt from the training text");
   }
 
  private:
@@ -139,8 +137,7 @@ class SentencePieceTrainer : public TokenizerTrainer {
          {"num_threads", "1"},
          {"minloglevel", "2"}},
         &iterator, &model);
-    require(status.ok(), "SentencePiece cannot learn a vocabulary of {}: {}", options_.vocab_size,
-            status.ToString());
+    require(status.ok(), "SentencePiece cannot learn a vocabulary of {}: {}", options_.vocab_size, status.ToString());
     return sentencepiece_tokenizer(std::move(model), "the SentencePiece model learnt from the training text");
   }
 
@@ -152,9 +149,7 @@ class SentencePieceTrainer : public TokenizerTrainer {
 
 }  // namespace
 
-bool is_trained_kind(const std::string& kind) {
-  return kind == "word" || kind == "bpe" || kind == "sentencepiece";
-}
+bool is_trained_kind(const std::string& kind) { return kind == "word" || kind == "bpe" || kind == "sentencepiece"; }
 
 std::unique_ptr<TokenizerTrainer> make_trainer(const TokenizerOptions& options, int threads) {
   if (options.kind == "word") return std::make_unique<WordTrainer>(options.vocab_size, threads);

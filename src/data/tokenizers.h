@@ -18,8 +18,7 @@ std::string make_dict(const WordCounts& counts, int vocab_size);
 
 // Byte-level BPE and WordPiece, from a tokenizer.json: its text, and the same parsed.
 std::unique_ptr<Tokenizer> bpe_tokenizer(std::string text, const JsonTree& json, const std::string& origin);
-std::unique_ptr<Tokenizer> wordpiece_tokenizer(std::string text, const JsonTree& json,
-                                               const std::string& origin);
+std::unique_ptr<Tokenizer> wordpiece_tokenizer(std::string text, const JsonTree& json, const std::string& origin);
 
 // Either of them, by what the file says.
 std::unique_ptr<Tokenizer> hf_tokenizer(std::string text, const std::string& origin);

@@ -110,8 +110,7 @@ std::u32string nfd(std::string_view text) {
 }
 
 std::string nfc(std::string_view text) {
-  if (std::ranges::all_of(text, [](char c) { return static_cast<signed char>(c) >= 0; }))
-    return std::string(text);
+  if (std::ranges::all_of(text, [](char c) { return static_cast<signed char>(c) >= 0; })) return std::string(text);
   std::u32string out;
   size_t starter = std::u32string::npos;  // the last character of class 0
   int last = 0;                           // class of the character before, since the starter

@@ -27,8 +27,7 @@ inline CodePoint decode_utf8(const char* p, const char* end) {
     if (value >= 0x800 && (value < 0xD800 || value > 0xDFFF)) return {value, 3};
   }
   if (first >= 0xF0 && first < 0xF5 && tail(1) && tail(2) && tail(3)) {
-    const uint32_t value =
-        (first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
+    const uint32_t value = (first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
     if (value >= 0x10000 && value <= 0x10FFFF) return {value, 4};
   }
   return {kInvalidCodePoint, 1};
@@ -61,8 +60,8 @@ constexpr std::array<Space, 256> kSpaceOfByte = [] {
 inline Space space_of(char c) { return kSpaceOfByte[static_cast<unsigned char>(c)]; }
 
 constexpr bool is_wide_space(uint32_t c) {
-  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
-         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+         c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 // Bytes of the whitespace character at `p`; 0 if there is none. REQUIRES: p < end.

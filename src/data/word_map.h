@@ -93,8 +93,7 @@ class WordMap {
   static constexpr size_t kBlock = 1 << 18;
 
   static uint32_t check_of(std::string_view word, const WordKey& key) {
-    return word.size() <= 8 ? static_cast<uint32_t>(word.size())
-                            : static_cast<uint32_t>(key.hash >> 32) | 0x80000000;
+    return word.size() <= 8 ? static_cast<uint32_t>(word.size()) : static_cast<uint32_t>(key.hash >> 32) | 0x80000000;
   }
   void place(std::string_view word, const WordKey& key, uint32_t index) {
     const size_t mask = slots_.size() - 1;

@@ -14,9 +14,7 @@ constexpr int32_t kEnd = 2, kUnknown = 3;
 constexpr std::string_view kOverwrite = " #fairseq:overwrite";
 constexpr size_t kMultiple = 8;
 
-bool is_special(std::string_view word) {
-  return std::ranges::find(kSpecial, word) != std::ranges::end(kSpecial);
-}
+bool is_special(std::string_view word) { return std::ranges::find(kSpecial, word) != std::ranges::end(kSpecial); }
 
 std::string_view without_trailing_space(std::string_view line) {
   while (!line.empty() && space_of(line.back()) == Space::kYes) line.remove_suffix(1);
@@ -67,8 +65,7 @@ class WordEncoder : public Encoder {
 
 class WordTokenizer : public Tokenizer {
  public:
-  WordTokenizer(std::string dict, const std::string& origin)
-      : Tokenizer("tokenizer.dict.txt", std::move(dict)) {
+  WordTokenizer(std::string dict, const std::string& origin) : Tokenizer("tokenizer.dict.txt", std::move(dict)) {
     for (const std::string_view word : kSpecial) words_.insert(word);
     size_t number = 0;
     for (std::string_view rest = file(); !rest.empty();) {
@@ -112,21 +109,19 @@ class WordTokenizer : public Tokenizer {
     if (overwrite) line.remove_suffix(kOverwrite.size());
     const size_t space = line.rfind(' ');
     require(space != std::string_view::npos && space > 0,
-            "{}, line {}: '{}' is not 'word count'. Is it a fairseq dict.txt?", origin, number,
-            line.substr(0, 80));
+            "{}, line {}: '{}' is not 'word count'. Is it a fairseq dict.txt?", origin, number, line.substr(0, 80));
     const std::string_view word = line.substr(0, space), count = line.substr(space + 1);
     uint64_t value = 0;
     const auto [rest, error] = std::from_chars(count.data(), count.data() + count.size(), value);
-    require(error == std::errc() && rest == count.data() + count.size(), "{}, line {}: '{}' is not a count",
-            origin, number, count.substr(0, 80));
+    require(error == std::errc() && rest == count.data() + count.size(), "{}, line {}: '{}' is not a count", origin,
+            number, count.substr(0, 80));
     require(words_.size() < INT32_MAX, "{}: more than {} words", origin, INT32_MAX);
     const size_t before = words_.size();
     const bool known = words_.insert(word) < before;
     require(!known || overwrite, "{}, line {}: the word '{}' stands there a second time", origin, number,
             word.substr(0, 80));
     // fairseq gives an overwritten word a further id, and its old id keeps the name.
-    require(!known, "{}, line {}: '#fairseq:overwrite' of '{}' is not supported", origin, number,
-            word.substr(0, 80));
+    require(!known, "{}, line {}: '#fairseq:overwrite' of '{}' is not supported", origin, number, word.substr(0, 80));
   }
 
   WordMap words_;
@@ -144,19 +139,16 @@ std::string make_dict(const WordCounts& counts, int vocab_size) {
     if (!is_special(counts.word(i))) order.push_back(i);
   }
   std::ranges::sort(order, [&](uint32_t a, uint32_t b) {
-    return counts.count(a) != counts.count(b) ? counts.count(a) > counts.count(b)
-                                              : counts.word(a) < counts.word(b);
+    return counts.count(a) != counts.count(b) ? counts.count(a) > counts.count(b) : counts.word(a) < counts.word(b);
   });
   const size_t special = std::size(kSpecial);
   if (vocab_size > 0) {
     require_usage(static_cast<size_t>(vocab_size) > special,
-                  "--vocab-size {}: a word vocabulary needs more than its {} special entries", vocab_size,
-                  special);
+                  "--vocab-size {}: a word vocabulary needs more than its {} special entries", vocab_size, special);
     order.resize(std::min(order.size(), static_cast<size_t>(vocab_size) - special));
   }
   std::string dict;
-  for (const uint32_t i : order)
-    fmt::format_to(std::back_inserter(dict), "{} {}\n", counts.word(i), counts.count(i));
+  for (const uint32_t i : order) fmt::format_to(std::back_inserter(dict), "{} {}\n", counts.word(i), counts.count(i));
   for (size_t made_up = 0; (special + order.size() + made_up) % kMultiple != 0; ++made_up) {
     fmt::format_to(std::back_inserter(dict), "madeupword{:04} 0\n", made_up);
   }

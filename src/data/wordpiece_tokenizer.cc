@@ -49,8 +49,7 @@ class WordPieceEncoder : public Encoder {
       }
       size_t end = 1;
       if (!is_punctuation(rest[0])) {
-        while (end < rest.size() && char_class(rest[end]) != CharClass::kSpace && !is_punctuation(rest[end]))
-          ++end;
+        while (end < rest.size() && char_class(rest[end]) != CharClass::kSpace && !is_punctuation(rest[end])) ++end;
       }
       append_word(rest.substr(0, end), ids);
       rest.remove_prefix(end);
@@ -127,9 +126,7 @@ class WordPieceTokenizer : public Tokenizer {
   std::string_view name() const override { return "wordpiece"; }
   int vocab_size() const override { return static_cast<int>(model_.tokens.size()); }
   int32_t start_id() const override { return end_; }
-  std::unique_ptr<Encoder> make_encoder() const override {
-    return std::make_unique<WordPieceEncoder>(model_);
-  }
+  std::unique_ptr<Encoder> make_encoder() const override { return std::make_unique<WordPieceEncoder>(model_); }
   void end_document(char, std::vector<int32_t>& ids) const override { ids.push_back(end_); }
   size_t cut(std::string_view text) const override { return cut_behind_space(text); }
   // Words apart by one space: the text as BERT's normaliser and pre-tokenizer leave it.
@@ -164,8 +161,8 @@ void read_normaliser(const JsonTree& json, WordPieceModel& model, const std::str
   }
   const JsonTree& n = json["normalizer"];
   const std::string type = n.value("type", "");
-  require(type == "BertNormalizer", "{}: the normalizer '{}' is not supported for WordPiece (BertNormalizer)",
-          origin, type);
+  require(type == "BertNormalizer", "{}: the normalizer '{}' is not supported for WordPiece (BertNormalizer)", origin,
+          type);
   model.clean = n.value("clean_text", true);
   model.chinese = n.value("handle_chinese_chars", true);
   model.lowercase = n.value("lowercase", true);
@@ -175,8 +172,7 @@ void read_normaliser(const JsonTree& json, WordPieceModel& model, const std::str
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> wordpiece_tokenizer(std::string text, const JsonTree& json,
-                                               const std::string& origin) {
+std::unique_ptr<Tokenizer> wordpiece_tokenizer(std::string text, const JsonTree& json, const std::string& origin) {
   const Vocabulary vocabulary = read_vocabulary(json, origin);
   const JsonTree& m = json["model"];
   WordPieceModel model;

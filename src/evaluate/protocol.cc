@@ -44,12 +44,14 @@ Scores score_stream(Transformer& model, const TokenFile& stream, const Protocol&
     const int64_t room = std::max<int64_t>(options.batch_tokens / w.count, 1);
     int64_t n = 1;
     while (n < room && at + static_cast<size_t>(n) < windows.size() &&
-           windows[at + static_cast<size_t>(n)].count == w.count && windows[at + static_cast<size_t>(n)].scored == w.scored) {
+           windows[at + static_cast<size_t>(n)].count == w.count &&
+           windows[at + static_cast<size_t>(n)].scored == w.scored) {
       ++n;
     }
     if (!inference || shape.sequences != n || shape.count != w.count) {
       inference.reset();
-      inference = std::make_unique<Inference>(model, Inference::Config{.sequences = n, .tokens = w.count, .capacity = 0});
+      inference =
+          std::make_unique<Inference>(model, Inference::Config{.sequences = n, .tokens = w.count, .capacity = 0});
       shape = {n, w.count};
     }
     const auto count = static_cast<size_t>(w.count), scored = static_cast<size_t>(w.scored);
@@ -61,9 +63,11 @@ Scores score_stream(Transformer& model, const TokenFile& stream, const Protocol&
     for (size_t b = 0; b < static_cast<size_t>(n); ++b) {
       fill_row(stream, windows[at + b].first, w.count, std::span(inputs).subspan(b * count, count), row_targets);
       std::copy(row_targets.end() - w.scored, row_targets.end(), targets.begin() + static_cast<int64_t>(b * scored));
-      if (options.document_mask) fill_document_starts(stream, windows[at + b].first, std::span(first_keys).subspan(b * count, count));
+      if (options.document_mask)
+        fill_document_starts(stream, windows[at + b].first, std::span(first_keys).subspan(b * count, count));
     }
-    inference->score({.inputs = inputs, .length = w.count, .first_key = first_keys}, targets, w.count - w.scored, losses);
+    inference->score({.inputs = inputs, .length = w.count, .first_key = first_keys}, targets, w.count - w.scored,
+                     losses);
     std::copy(losses.begin(), losses.end(), scores.losses.begin() + scored_so_far);
     scores.tiles.seen += inference->visited().seen;
     scores.tiles.all += inference->visited().all;

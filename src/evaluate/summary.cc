@@ -29,15 +29,17 @@ std::optional<double> bootstrap_error(const TokenFile& stream, const std::vector
     const auto begin = std::min<uint64_t>(starts[d], losses.size());
     const auto end = std::min<uint64_t>(d + 1 < starts.size() ? starts[d + 1] : losses.size(), losses.size());
     if (begin == end) continue;
-    documents.push_back({std::accumulate(losses.begin() + static_cast<int64_t>(begin), losses.begin() + static_cast<int64_t>(end), 0.0),
-                         static_cast<double>(end - begin)});
+    documents.push_back(
+        {std::accumulate(losses.begin() + static_cast<int64_t>(begin), losses.begin() + static_cast<int64_t>(end), 0.0),
+         static_cast<double>(end - begin)});
   }
   if (documents.size() < 2) return std::nullopt;
   double sum = 0, squares = 0;
   for (int r = 0; r < kResamples; ++r) {
     double loss = 0, tokens = 0;
     for (size_t d = 0; d < documents.size(); ++d) {
-      const auto& drawn = documents[random_bits(kBootstrapSeed, Stream::kBootstrap, static_cast<uint64_t>(r), d) % documents.size()];
+      const auto& drawn =
+          documents[random_bits(kBootstrapSeed, Stream::kBootstrap, static_cast<uint64_t>(r), d) % documents.size()];
       loss += drawn.sum;
       tokens += drawn.tokens;
     }
@@ -72,7 +74,8 @@ std::vector<PositionBin> loss_by_position(const std::vector<float>& losses, int6
   }
   for (size_t i = 0; i < losses.size(); ++i) {
     const int64_t position = static_cast<int64_t>(i) % window;
-    auto bin = std::upper_bound(bins.begin(), bins.end(), position, [](int64_t p, const PositionBin& b) { return p < b.to; });
+    auto bin =
+        std::upper_bound(bins.begin(), bins.end(), position, [](int64_t p, const PositionBin& b) { return p < b.to; });
     ++bin->tokens;
     bin->loss += losses[i];
   }

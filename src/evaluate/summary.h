@@ -9,8 +9,8 @@ namespace longshot {
 
 struct EvalSummary {
   int64_t tokens = 0;
-  double loss = 0;                       // nats per token
-  std::optional<double> standard_error;  // of the loss, by bootstrap over documents; none with fewer than 2
+  double loss = 0;                             // nats per token
+  std::optional<double> standard_error;        // of the loss, by bootstrap over documents; none with fewer than 2
   std::optional<double> word_loss, byte_loss;  // nats per word and per byte; none where the counts are unknown
 };
 EvalSummary summarize(const TokenFile& stream, const std::vector<float>& losses);

@@ -92,7 +92,7 @@ float half_to_float(uint16_t bits) {
     return sign ? -magnitude : magnitude;
   }
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000u | fraction << 13);  // infinity, NaN
-  return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);  // bias 15 to bias 127
+  return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);           // bias 15 to bias 127
 }
 
 float bfloat_to_float(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }

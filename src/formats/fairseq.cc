@@ -25,11 +25,9 @@ class Settings {
   }
   int64_t size(std::string_view key) const {
     const PickleValue value = find(key);
-    require(value, "{}: the checkpoint's configuration lacks {}. Is it a language model of fairseq's?", file_,
-            key);
+    require(value, "{}: the checkpoint's configuration lacks {}. Is it a language model of fairseq's?", file_, key);
     const auto number = pickle_int(value);
-    require(number && *number > 0 && *number < kMaxExtent, "{}: {} is not a whole number above 0", file_,
-            key);
+    require(number && *number > 0 && *number < kMaxExtent, "{}: {} is not a whole number above 0", file_, key);
     return *number;
   }
   int64_t size(std::string_view key, int64_t absent) const { return find(key) ? size(key) : absent; }
@@ -113,17 +111,15 @@ int64_t updates_of(const TorchFile& file) {
 
 void refuse_other_models(const TorchFile& file, const Settings& s) {
   for (const char* key : {"character_embeddings", "layernorm_embedding", "decoder_learned_pos"}) {
-    require(!s.flag(key), "{}: the model uses {}, which this program does not have", file.path().string(),
-            key);
+    require(!s.flag(key), "{}: the model uses {}, which this program does not have", file.path().string(), key);
   }
   require(s.number("base_layers", 0) == 0 && !s.find("decoder_layers_to_keep"),
           "{}: the model uses base_layers or decoder_layers_to_keep, which this program does not have",
           file.path().string());
   const int64_t dim = s.size("decoder_embed_dim");
   for (const char* key : {"decoder_input_dim", "decoder_output_dim"}) {
-    require(s.size(key, dim) == dim,
-            "{}: {} is {} but decoder_embed_dim is {}; this program has one width only", file.path().string(),
-            key, s.size(key, dim), dim);
+    require(s.size(key, dim) == dim, "{}: {} is {} but decoder_embed_dim is {}; this program has one width only",
+            file.path().string(), key, s.size(key, dim), dim);
   }
 }
 
@@ -133,8 +129,8 @@ void read_adaptive(const TorchFile& file, const Settings& s, FairseqConfig& conf
   const auto input = s.flag("adaptive_input") ? s.cutoffs("adaptive_input_cutoff") : std::vector<int64_t>{};
   if (input.empty() && output.empty()) return;
   require(input == output,
-          "{}: the adaptive input's cutoffs are [{}] but the adaptive softmax's [{}]; they must be equal",
-          name, fmt::join(input, ", "), fmt::join(output, ", "));
+          "{}: the adaptive input's cutoffs are [{}] but the adaptive softmax's [{}]; they must be equal", name,
+          fmt::join(input, ", "), fmt::join(output, ", "));
   config.adaptive_factor = s.number("adaptive_input_factor", 4);
   const double output_factor = s.number("adaptive_softmax_factor", 4);
   require(config.adaptive_factor >= 1 && config.adaptive_factor == output_factor,
@@ -158,8 +154,8 @@ FairseqConfig read_config(const TorchFile& file) {
   config.dim = s.size("decoder_embed_dim");
   config.heads = s.size("decoder_attention_heads");
   config.ffn = s.size("decoder_ffn_embed_dim");
-  require(config.dim % config.heads == 0, "{}: {} heads do not divide the width {}", file.path().string(),
-          config.heads, config.dim);
+  require(config.dim % config.heads == 0, "{}: {} heads do not divide the width {}", file.path().string(), config.heads,
+          config.dim);
   config.length = s.size("tokens_per_sample", s.task_size("tokens_per_sample"));
   config.updates = updates_of(file);
   config.activation = s.text("activation_fn", "relu");
@@ -171,8 +167,7 @@ FairseqConfig read_config(const TorchFile& file) {
   config.dropout = s.rate("dropout", 0.1);
   config.attention_dropout = s.rate("attention_dropout", 0);
   config.activation_dropout = s.rate("activation_dropout", 0);
-  if (config.activation_dropout == 0)
-    config.activation_dropout = s.rate("relu_dropout", 0);  // its name of old
+  if (config.activation_dropout == 0) config.activation_dropout = s.rate("relu_dropout", 0);  // its name of old
   read_adaptive(file, s, config);
   return config;
 }
@@ -191,8 +186,7 @@ class FairseqMapper {
       require(name.has_value(), "{}: a tensor of the model has no name", file_);
       const TorchTensor* tensor = file.tensor(value);
       require(tensor, "{}: {} is not a tensor", file_, *name);
-      require(left_.emplace(current_name(std::string(*name)), *tensor).second, "{}: has {} twice", file_,
-              *name);
+      require(left_.emplace(current_name(std::string(*name)), *tensor).second, "{}: has {} twice", file_, *name);
     }
   }
 
@@ -277,8 +271,7 @@ class FairseqMapper {
   }
 
   void map_layer(int64_t index) {
-    const std::string ours = fmt::format("layers.{}.", index),
-                      theirs = fmt::format("decoder.layers.{}.", index);
+    const std::string ours = fmt::format("layers.{}.", index), theirs = fmt::format("decoder.layers.{}.", index);
     map_norm(ours + "attention_norm", theirs + "self_attn_layer_norm");
     map_qkv(ours + "attention.qkv", theirs + "self_attn.");
     map_linear(ours + "attention.out", theirs + "self_attn.out_proj", config_.dim, config_.dim);
@@ -319,8 +312,8 @@ class FairseqMapper {
             "{}: its adaptive softmax is of a version that fairseq itself no longer reads", file_);
     for (size_t k = 0; k < bands; ++k) {
       const int64_t size = config_.band_end(k) - config_.band_begin(k), dim = config_.band_dim(k);
-      require(dim > 0, "{}: band {} would have vectors of no elements (width {}, factor {})", file_, k,
-              config_.dim, config_.adaptive_factor);
+      require(dim > 0, "{}: band {} would have vectors of no elements (width {}, factor {})", file_, k, config_.dim,
+              config_.adaptive_factor);
       const std::string projection_key = fmt::format("{}{}.1.weight", input, k);
       map(fmt::format("embed.band{}.weight", k), {size, dim}, words_key(k));
       const TorchTensor words = out_.tensors_.back().parts[0];
@@ -333,8 +326,7 @@ class FairseqMapper {
         tie(words_key(k), words, fmt::format("{}tail.{}.2.weight", softmax, k - 1));
       }
     }
-    map("output.clusters", {static_cast<int64_t>(bands) - 1, config_.dim},
-        softmax + "head.class_proj.weight");
+    map("output.clusters", {static_cast<int64_t>(bands) - 1, config_.dim}, softmax + "head.class_proj.weight");
   }
 
   void tie(const std::string& first, const TorchTensor& tensor, const std::string& second) {
@@ -371,8 +363,8 @@ int64_t FairseqCheckpoint::parameter_count() const {
 
 void FairseqCheckpoint::verify_ties() const {
   for (const Tie& tie : ties_) {
-    require(same_content(tie.a, tie.b), "{}: {} and {} should be one tensor, but their values differ",
-            file_name_, tie.first, tie.second);
+    require(same_content(tie.a, tie.b), "{}: {} and {} should be one tensor, but their values differ", file_name_,
+            tie.first, tie.second);
   }
 }
 
@@ -380,8 +372,8 @@ void copy_to_float(const FairseqTensor& tensor, std::span<float> out) {
   size_t at = 0;
   for (const TorchTensor& part : tensor.parts) {
     const auto size = static_cast<size_t>(part.size());
-    require(size <= out.size() - at, "{} of shape {} does not have {} elements", tensor.name,
-            shape_text(tensor.shape), out.size());
+    require(size <= out.size() - at, "{} of shape {} does not have {} elements", tensor.name, shape_text(tensor.shape),
+            out.size());
     copy_to_float(part, out.subspan(at, size));
     at += size;
   }

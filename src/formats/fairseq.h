@@ -22,9 +22,8 @@ struct FairseqConfig {
   bool token_positions = true;  // false: trained with --no-token-positional-embeddings
   bool begins_with_bos = false;
   double dropout = 0.1, attention_dropout = 0, activation_dropout = 0, adaptive_dropout = 0;
-  std::vector<int64_t>
-      cutoffs;  // adaptive input and softmax: first ids of bands 1, 2, ...; empty: not adaptive
-  double adaptive_factor = 4;  // band k has vectors of dim / factor^k elements
+  std::vector<int64_t> cutoffs;  // adaptive input and softmax: first ids of bands 1, 2, ...; empty: not adaptive
+  double adaptive_factor = 4;    // band k has vectors of dim / factor^k elements
 
   bool is_adaptive() const { return !cutoffs.empty(); }
   int64_t band_begin(size_t band) const { return band == 0 ? 0 : cutoffs[band - 1]; }

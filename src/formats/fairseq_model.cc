@@ -50,15 +50,14 @@ void load_weights(const FairseqCheckpoint& checkpoint, Transformer& model) {
   for (size_t id = 0; id < parameters.tensors().size(); ++id) {
     const Tensor& tensor = parameters.tensors()[id];
     const auto found = left.find(tensor.name);
-    require(found != left.end(), "the checkpoint has no {}, which a model with position '{}' needs",
-            tensor.name, model.config().position);
+    require(found != left.end(), "the checkpoint has no {}, which a model with position '{}' needs", tensor.name,
+            model.config().position);
     require(found->second->shape == tensor.shape, "{} has the shape {} in the checkpoint but {} in the model",
             tensor.name, shape_text(found->second->shape), shape_text(tensor.shape));
     copy_to_float(*found->second, parameters.value(id));
     left.erase(found);
   }
-  require(left.empty(), "the checkpoint's {} has no place in the model",
-          left.empty() ? "" : left.begin()->first);
+  require(left.empty(), "the checkpoint's {} has no place in the model", left.empty() ? "" : left.begin()->first);
 }
 
 }  // namespace longshot

@@ -16,12 +16,11 @@ using Kind = PickleSequence::Kind;
 
 // Nothing is ever called here, so these are harmless too; but a checkpoint has no use for them.
 constexpr std::array<std::string_view, 38> kHostileModules{
-    "asyncio", "bdb",        "cProfile", "code",       "codeop",    "commands",  "ctypes",
-    "doctest", "ftplib",     "http",     "imp",        "importlib", "marshal",   "multiprocessing",
-    "nt",      "os",         "pdb",      "pickle",     "pip",       "pkgutil",   "popen2",
-    "posix",   "profile",    "pty",      "requests",   "runpy",     "shutil",    "site",
-    "smtplib", "socket",     "ssl",      "subprocess", "sys",       "telnetlib", "timeit",
-    "urllib",  "webbrowser", "zipimport"};
+    "asyncio",  "bdb",       "cProfile", "code",      "codeop",     "commands",        "ctypes",  "doctest",
+    "ftplib",   "http",      "imp",      "importlib", "marshal",    "multiprocessing", "nt",      "os",
+    "pdb",      "pickle",    "pip",      "pkgutil",   "popen2",     "posix",           "profile", "pty",
+    "requests", "runpy",     "shutil",   "site",      "smtplib",    "socket",          "ssl",     "subprocess",
+    "sys",      "telnetlib", "timeit",   "urllib",    "webbrowser", "zipimport"};
 constexpr std::array<std::string_view, 10> kHostileBuiltins{
     "__import__", "breakpoint", "compile", "delattr", "eval", "exec", "execfile", "input", "open", "setattr"};
 
@@ -122,8 +121,7 @@ class PickleMachine {
     switch (op) {
       case kProtocol: {
         const int protocol = take<uint8_t>();
-        require(protocol >= 2 && protocol <= 5, "{}: pickle protocol {} is not one of 2 to 5", name_,
-                protocol);
+        require(protocol >= 2 && protocol <= 5, "{}: pickle protocol {} is not one of 2 to 5", name_, protocol);
         return;
       }
       case kFrame:
@@ -252,8 +250,8 @@ class PickleMachine {
         return;
       }
       default:
-        fail("{}: byte {}: pickle opcode 0x{:02x} is not one of those PyTorch writes. Is the file damaged?",
-             name_, at_ - 1, static_cast<int>(op));
+        fail("{}: byte {}: pickle opcode 0x{:02x} is not one of those PyTorch writes. Is the file damaged?", name_,
+             at_ - 1, static_cast<int>(op));
     }
   }
 
@@ -266,10 +264,9 @@ class PickleMachine {
   }
 
   std::string_view take_text(uint64_t size) {
-    require(
-        size <= bytes_.size() - at_, "{}: byte {}: the pickle asks for {} bytes, but {} are left{}", name_,
-        at_, size, bytes_.size() - at_,
-        bytes_.size() == Pickle::kMaxBytes ? " within the limit of 64 MiB" : ". Was the copy interrupted?");
+    require(size <= bytes_.size() - at_, "{}: byte {}: the pickle asks for {} bytes, but {} are left{}", name_, at_,
+            size, bytes_.size() - at_,
+            bytes_.size() == Pickle::kMaxBytes ? " within the limit of 64 MiB" : ". Was the copy interrupted?");
     const auto* data = reinterpret_cast<const char*>(bytes_.data()) + at_;
     at_ += size;
     return {data, size};
@@ -278,8 +275,7 @@ class PickleMachine {
   std::string_view take_line() {
     const std::string_view rest(reinterpret_cast<const char*>(bytes_.data()) + at_, bytes_.size() - at_);
     const size_t end = rest.find('\n');
-    require(end != rest.npos, "{}: byte {}: a name in the pickle does not end. Was the copy interrupted?",
-            name_, at_);
+    require(end != rest.npos, "{}: byte {}: a name in the pickle does not end. Was the copy interrupted?", name_, at_);
     at_ += end + 1;
     return rest.substr(0, end);
   }
@@ -292,8 +288,7 @@ class PickleMachine {
   }
 
   void push_again(PickleNode* node) {
-    require(stack_.size() < Pickle::kMaxNodes, "{}: the pickle's stack is deeper than {}", name_,
-            Pickle::kMaxNodes);
+    require(stack_.size() < Pickle::kMaxNodes, "{}: the pickle's stack is deeper than {}", name_, Pickle::kMaxNodes);
     stack_.push_back(node);
   }
 
@@ -322,8 +317,7 @@ class PickleMachine {
     const auto* global = callable->get<PickleGlobal>();
     const auto* tuple = arguments->get<PickleSequence>();
     require(global && tuple && tuple->kind == Kind::kTuple,
-            "{}: byte {}: the pickle calls something that is not a named class with a list of arguments",
-            name_, at_);
+            "{}: byte {}: the pickle calls something that is not a named class with a list of arguments", name_, at_);
     if (is_global(*global, "collections", "OrderedDict")) return push_ordered_dict(*tuple);
     if (is_global(*global, "collections", "defaultdict")) return push(PickleDict{});
     if (is_builtin(*global, "set") || is_builtin(*global, "frozenset")) {
@@ -337,8 +331,7 @@ class PickleMachine {
   // One opcode may copy a long list, and come again and again.
   void count_copies(size_t count) {
     copies_ += count;
-    require(copies_ <= Pickle::kMaxNodes, "{}: the pickle copies more than {} values", name_,
-            Pickle::kMaxNodes);
+    require(copies_ <= Pickle::kMaxNodes, "{}: the pickle copies more than {} values", name_, Pickle::kMaxNodes);
   }
 
   // OrderedDict() or, by Python 2, OrderedDict([[key, value], ...]).
@@ -350,8 +343,8 @@ class PickleMachine {
       count_copies(pairs->elements.size());
       for (const PickleValue element : pairs->elements) {
         const auto* pair = element->get<PickleSequence>();
-        require(pair && pair->elements.size() == 2,
-                "{}: byte {}: an OrderedDict is made of something other than pairs", name_, at_);
+        require(pair && pair->elements.size() == 2, "{}: byte {}: an OrderedDict is made of something other than pairs",
+                name_, at_);
         dict.items.emplace_back(pair->elements[0], pair->elements[1]);
       }
     }
@@ -362,8 +355,8 @@ class PickleMachine {
     PickleNode* target = top();
     auto* list = std::get_if<PickleSequence>(&target->value);
     auto* record = std::get_if<PickleRecord>(&target->value);
-    require((list && list->kind != Kind::kTuple) || record,
-            "{}: byte {}: the pickle appends to what is not a list", name_, at_);
+    require((list && list->kind != Kind::kTuple) || record, "{}: byte {}: the pickle appends to what is not a list",
+            name_, at_);
     auto& elements = list ? list->elements : record->elements;
     elements.insert(elements.end(), values.begin(), values.end());
   }
@@ -373,8 +366,7 @@ class PickleMachine {
     auto* dict = std::get_if<PickleDict>(&target->value);
     auto* record = std::get_if<PickleRecord>(&target->value);
     require((dict || record) && values.size() % 2 == 0,
-            "{}: byte {}: the pickle sets {} keys and values of what is not a dict", name_, at_,
-            values.size());
+            "{}: byte {}: the pickle sets {} keys and values of what is not a dict", name_, at_, values.size());
     PickleItems& items = dict ? dict->items : record->items;
     for (size_t i = 0; i < values.size(); i += 2) items.emplace_back(values[i], values[i + 1]);
   }
@@ -393,8 +385,8 @@ class PickleMachine {
   }
 
   Values pop_last(size_t count) {
-    require(stack_.size() >= floor() + count, "{}: byte {}: the pickle uses {} values, but only {} are there",
-            name_, at_, count, stack_.size() - floor());
+    require(stack_.size() >= floor() + count, "{}: byte {}: the pickle uses {} values, but only {} are there", name_,
+            at_, count, stack_.size() - floor());
     const Values values(stack_.end() - static_cast<ptrdiff_t>(count), stack_.end());
     stack_.resize(stack_.size() - count);
     return values;
@@ -410,8 +402,7 @@ class PickleMachine {
 
   PickleNode* recall(uint32_t index) {
     const auto found = memo_.find(index);
-    require(found != memo_.end(), "{}: byte {}: the pickle recalls value {}, which it never kept", name_, at_,
-            index);
+    require(found != memo_.end(), "{}: byte {}: the pickle recalls value {}, which it never kept", name_, at_, index);
     return found->second;
   }
 
@@ -448,8 +439,7 @@ class PickleMachine {
         if (leaving) {
           int depth = 0;
           for_each_part(*value, [&](PickleValue part) { depth = std::max(depth, depths[part]); });
-          require(depth < Pickle::kMaxDepth, "{}: the pickle nests deeper than {} levels", name_,
-                  Pickle::kMaxDepth);
+          require(depth < Pickle::kMaxDepth, "{}: the pickle nests deeper than {} levels", name_, Pickle::kMaxDepth);
           depths[value] = depth + 1;
           waiting.pop_back();
           continue;
@@ -480,8 +470,6 @@ class PickleMachine {
   std::unordered_map<uint32_t, PickleNode*> memo_;
 };
 
-Pickle::Pickle(std::span<const std::byte> bytes, std::string name) {
-  PickleMachine(*this, bytes, name).run();
-}
+Pickle::Pickle(std::span<const std::byte> bytes, std::string name) { PickleMachine(*this, bytes, name).run(); }
 
 }  // namespace longshot

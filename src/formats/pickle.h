@@ -48,15 +48,15 @@ struct PickleReference {  // a persistent id: what it stands for lies outside of
 // What calling `callable` would have made.
 struct PickleRecord {
   PickleGlobal callable;
-  PickleValue arguments;        // a tuple
-  PickleValue state = nullptr;  // given to __setstate__, mostly a dict of attributes; null when there is none
+  PickleValue arguments;              // a tuple
+  PickleValue state = nullptr;        // given to __setstate__, mostly a dict of attributes; null when there is none
   std::vector<PickleValue> elements;  // appended
   PickleItems items;                  // set by key
 };
 
 struct PickleNode {
-  std::variant<PickleNone, bool, int64_t, double, std::string_view, PickleBytes, PickleLong, PickleSequence,
-               PickleDict, PickleGlobal, PickleReference, PickleRecord>
+  std::variant<PickleNone, bool, int64_t, double, std::string_view, PickleBytes, PickleLong, PickleSequence, PickleDict,
+               PickleGlobal, PickleReference, PickleRecord>
       value;
 
   template <class T>

@@ -29,8 +29,8 @@ json parse_header(const std::string& file, std::string_view text) {
       require(depth < kDepthLimit, "{}: the header nests deeper than {} levels", file, kDepthLimit);
       keys[depth + 1].clear();
     } else if (event == json::parse_event_t::key) {
-      require(keys[depth].insert(value.get<std::string>()).second, "{}: the header has the name \"{}\" twice",
-              file, value.get<std::string>());
+      require(keys[depth].insert(value.get<std::string>()).second, "{}: the header has the name \"{}\" twice", file,
+              value.get<std::string>());
     }
     return true;
   };
@@ -41,35 +41,30 @@ json parse_header(const std::string& file, std::string_view text) {
   }
 }
 
-uint64_t unsigned_at(const std::string& file, const std::string& tensor, const json& value,
-                     const char* what) {
-  require(value.is_number_unsigned(), "{}: tensor \"{}\": {} has the value {}, not a whole number from 0 on",
-          file, tensor, what, value.dump());
+uint64_t unsigned_at(const std::string& file, const std::string& tensor, const json& value, const char* what) {
+  require(value.is_number_unsigned(), "{}: tensor \"{}\": {} has the value {}, not a whole number from 0 on", file,
+          tensor, what, value.dump());
   return value.get<uint64_t>();
 }
 
-const json& array_field(const std::string& file, const std::string& tensor, const json& object,
-                        const char* key) {
+const json& array_field(const std::string& file, const std::string& tensor, const json& object, const char* key) {
   const auto field = object.find(key);
-  require(field != object.end() && field->is_array(), "{}: tensor \"{}\" has no list \"{}\"", file, tensor,
-          key);
+  require(field != object.end() && field->is_array(), "{}: tensor \"{}\" has no list \"{}\"", file, tensor, key);
   return *field;
 }
 
 NamedTensor read_entry(const std::string& file, const std::string& name, const json& object,
                        std::span<const std::byte> data) {
   require(object.is_object(), "{}: the entry of tensor \"{}\" is not an object", file, name);
-  require(object.size() == 3,
-          "{}: the entry of tensor \"{}\" has {} fields, not dtype, shape and data_offsets", file, name,
-          object.size());
+  require(object.size() == 3, "{}: the entry of tensor \"{}\" has {} fields, not dtype, shape and data_offsets", file,
+          name, object.size());
   NamedTensor tensor{.name = name, .dtype = {}, .shape = {}, .bytes = {}};
 
   const auto type = object.find("dtype");
   require(type != object.end() && type->is_string(), "{}: tensor \"{}\" has no text \"dtype\"", file, name);
   const auto dtype = dtype_of_name(type->get<std::string>());
-  require(dtype.has_value(),
-          "{}: tensor \"{}\" has the element type \"{}\", which this program does not read", file, name,
-          type->get<std::string>());
+  require(dtype.has_value(), "{}: tensor \"{}\" has the element type \"{}\", which this program does not read", file,
+          name, type->get<std::string>());
   tensor.dtype = *dtype;
 
   for (const json& extent : array_field(file, name, object, "shape")) {
@@ -79,19 +74,19 @@ NamedTensor read_entry(const std::string& file, const std::string& name, const j
   }
   const auto count = element_count(tensor.shape);
   require(count && static_cast<uint64_t>(*count) <= data.size(),
-          "{}: tensor \"{}\" of shape {} cannot lie in {} bytes of data", file, name,
-          shape_text(tensor.shape), data.size());
+          "{}: tensor \"{}\" of shape {} cannot lie in {} bytes of data", file, name, shape_text(tensor.shape),
+          data.size());
 
   const json& offsets = array_field(file, name, object, "data_offsets");
   require(offsets.size() == 2, "{}: tensor \"{}\" has {} data_offsets, not 2", file, name, offsets.size());
   const uint64_t begin = unsigned_at(file, name, offsets[0], "a data offset");
   const uint64_t end = unsigned_at(file, name, offsets[1], "a data offset");
   require(begin <= end && end <= data.size(),
-          "{}: tensor \"{}\" claims the bytes {}..{} of {}. Was the copy interrupted?", file, name, begin,
-          end, data.size());
+          "{}: tensor \"{}\" claims the bytes {}..{} of {}. Was the copy interrupted?", file, name, begin, end,
+          data.size());
   const uint64_t expected = static_cast<uint64_t>(*count) * dtype_size(tensor.dtype);
-  require(end - begin == expected, "{}: tensor \"{}\" of type {} and shape {} needs {} bytes but has {}",
-          file, name, dtype_name(tensor.dtype), shape_text(tensor.shape), expected, end - begin);
+  require(end - begin == expected, "{}: tensor \"{}\" of type {} and shape {} needs {} bytes but has {}", file, name,
+          dtype_name(tensor.dtype), shape_text(tensor.shape), expected, end - begin);
   tensor.bytes = data.subspan(begin, end - begin);
   return tensor;
 }
@@ -117,8 +112,8 @@ std::string header_text(const std::string& file, std::span<const NamedTensor> te
     const auto count = element_count(t.shape);
     require(count && static_cast<uint64_t>(*count) == t.bytes.size() / dtype_size(t.dtype) &&
                 t.bytes.size() % dtype_size(t.dtype) == 0,
-            "{}: tensor \"{}\" of type {} and shape {} cannot have {} bytes", file, t.name,
-            dtype_name(t.dtype), shape_text(t.shape), t.bytes.size());
+            "{}: tensor \"{}\" of type {} and shape {} cannot have {} bytes", file, t.name, dtype_name(t.dtype),
+            shape_text(t.shape), t.bytes.size());
     header.emplace(t.name, ordered_json{{"dtype", dtype_name(t.dtype)},
                                         {"shape", t.shape},
                                         {"data_offsets", {offset, offset + t.bytes.size()}}});
@@ -131,8 +126,8 @@ std::string header_text(const std::string& file, std::span<const NamedTensor> te
     fail("{}: a tensor name or metadata value is not UTF-8: {}", file, e.what());
   }
   text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
-  require(text.size() <= kHeaderLimit, "{}: a header of {} bytes is above the format's limit of {}", file,
-          text.size(), kHeaderLimit);
+  require(text.size() <= kHeaderLimit, "{}: a header of {} bytes is above the format's limit of {}", file, text.size(),
+          kHeaderLimit);
   return text;
 }
 
@@ -152,12 +147,11 @@ void write_safetensors(const fs::path& path, std::span<const NamedTensor> tensor
 Safetensors::Safetensors(const fs::path& path) : file_(path) {
   const std::string file = path.string();
   uint64_t length = 0;
-  require(file_.size() >= sizeof length,
-          "{}: {} bytes are too few for a safetensors file. Was it written whole?", file, file_.size());
+  require(file_.size() >= sizeof length, "{}: {} bytes are too few for a safetensors file. Was it written whole?", file,
+          file_.size());
   std::memcpy(&length, file_.bytes().data(), sizeof length);
-  require(length <= kHeaderLimit,
-          "{}: claims a header of {} bytes, above the format's limit of {}. Is it safetensors?", file, length,
-          kHeaderLimit);
+  require(length <= kHeaderLimit, "{}: claims a header of {} bytes, above the format's limit of {}. Is it safetensors?",
+          file, length, kHeaderLimit);
   require(length <= file_.size() - sizeof length,
           "{}: claims a header of {} bytes, but only {} follow. Was the copy interrupted?", file, length,
           file_.size() - sizeof length);
@@ -206,11 +200,11 @@ const NamedTensor& Safetensors::at(std::string_view name) const {
 
 void Safetensors::read(std::string_view name, std::span<float> out) const {
   const NamedTensor& tensor = at(name);
-  require(is_floating(tensor.dtype), "{}: tensor \"{}\" has elements of type {}, not floating-point",
-          path().string(), name, dtype_name(tensor.dtype));
+  require(is_floating(tensor.dtype), "{}: tensor \"{}\" has elements of type {}, not floating-point", path().string(),
+          name, dtype_name(tensor.dtype));
   const size_t count = tensor.bytes.size() / dtype_size(tensor.dtype);
-  require(count == out.size(), "{}: tensor \"{}\" of shape {} has {} elements, but {} are wanted",
-          path().string(), name, shape_text(tensor.shape), count, out.size());
+  require(count == out.size(), "{}: tensor \"{}\" of shape {} has {} elements, but {} are wanted", path().string(),
+          name, shape_text(tensor.shape), count, out.size());
   convert_to_float(tensor.dtype, tensor.bytes, out);
 }
 

@@ -59,17 +59,15 @@ std::optional<StorageId> read_storage_id(const PickleReference& reference, const
   const auto key = pickle_text(parts[2]);
   const auto elements = pickle_int(parts[4]);
   require(key && elements && *elements >= 0, "{}: a storage's id has no key or no size", file);
-  require(dtype.has_value(), "{}: storage {} has an element type that this program does not read", file,
-          *key);
+  require(dtype.has_value(), "{}: storage {} has an element type that this program does not read", file, *key);
   StorageId storage{*dtype, *key, *elements, 0, *elements};
   if (parts.size() == 6 && !parts[5]->get<PickleNone>()) {
     const auto* view = parts[5]->get<PickleSequence>();
     const bool complete = view && view->elements.size() == 3;
     const auto offset = complete ? pickle_int(view->elements[1]) : std::nullopt;
     const auto size = complete ? pickle_int(view->elements[2]) : std::nullopt;
-    require(
-        offset && size && *offset >= 0 && *size >= 0 && *offset <= *elements && *size <= *elements - *offset,
-        "{}: a view of storage {} does not lie inside its {} elements", file, *key, *elements);
+    require(offset && size && *offset >= 0 && *size >= 0 && *offset <= *elements && *size <= *elements - *offset,
+            "{}: a view of storage {} does not lie inside its {} elements", file, *key, *elements);
     storage.view_offset = *offset;
     storage.view_elements = *size;
   }
@@ -127,8 +125,8 @@ std::vector<std::byte> gathered(const TorchTensor& t) {
   std::vector<std::byte> out(static_cast<size_t>(t.size()) * width);
   for_each_row(t, [&](int64_t from, int64_t to, int64_t count, int64_t stride) {
     for (int64_t i = 0; i < count; ++i) {
-      std::memcpy(&out[static_cast<size_t>(to + i) * width],
-                  &t.storage[static_cast<size_t>(from + i * stride) * width], width);
+      std::memcpy(&out[static_cast<size_t>(to + i) * width], &t.storage[static_cast<size_t>(from + i * stride) * width],
+                  width);
     }
   });
   return out;
@@ -223,21 +221,19 @@ void TorchFile::read_stream() {
   for (const PickleValue value : list->elements) {
     const auto key = pickle_text(value);
     const auto found = key ? storages.find(*key) : storages.end();
-    require(found != storages.end(), "{}: nothing refers to the storage {}", name(),
-            key.value_or("without a name"));
+    require(found != storages.end(), "{}: nothing refers to the storage {}", name(), key.value_or("without a name"));
     Storage& storage = found->second;
     require(storage.bytes.data() == nullptr, "{}: storage {} comes twice", name(), *key);
     int64_t elements = 0;
-    require(rest.size() >= sizeof elements, "{}: ends before storage {}. Was the copy interrupted?", name(),
-            *key);
+    require(rest.size() >= sizeof elements, "{}: ends before storage {}. Was the copy interrupted?", name(), *key);
     std::memcpy(&elements, rest.data(), sizeof elements);
     rest = rest.subspan(sizeof elements);
-    require(elements == storage.elements, "{}: storage {} has {} elements, but the pickle says {}", name(),
-            *key, elements, storage.elements);
+    require(elements == storage.elements, "{}: storage {} has {} elements, but the pickle says {}", name(), *key,
+            elements, storage.elements);
     const size_t width = dtype_size(storage.dtype);
     require(static_cast<size_t>(elements) <= rest.size() / width,
-            "{}: storage {} of {} {} elements does not fit into the {} bytes left. Was the copy interrupted?",
-            name(), *key, elements, dtype_name(storage.dtype), rest.size());
+            "{}: storage {} of {} {} elements does not fit into the {} bytes left. Was the copy interrupted?", name(),
+            *key, elements, dtype_name(storage.dtype), rest.size());
     storage.bytes = rest.first(static_cast<size_t>(elements) * width);
     rest = rest.subspan(storage.bytes.size());
   }
@@ -280,8 +276,7 @@ void TorchFile::build_tensors(const Storages& storages) {
 // (storage, first element, shape, strides, ...)
 TorchTensor TorchFile::rebuild(const PickleRecord& call, const Storages& storages) const {
   const auto& arguments = call.arguments->get<PickleSequence>()->elements;
-  require(arguments.size() >= 4, "{}: a tensor is made of {} parts, at least 4 are needed", name(),
-          arguments.size());
+  require(arguments.size() >= 4, "{}: a tensor is made of {} parts, at least 4 are needed", name(), arguments.size());
   const auto* reference = arguments[0]->get<PickleReference>();
   const auto id = reference ? read_storage_id(*reference, name()) : std::nullopt;
   const auto offset = pickle_int(arguments[1]);
@@ -297,8 +292,8 @@ TorchTensor TorchFile::rebuild(const PickleRecord& call, const Storages& storage
   const auto count = element_count(tensor.shape);
   // A stride of 0 repeats elements without end: nobody shall allocate more than the file could have held.
   require(count && static_cast<uint64_t>(*count) <= file_.size(),
-          "{}: a tensor of shape {} is more than a file of {} bytes can hold", name(),
-          shape_text(tensor.shape), file_.size());
+          "{}: a tensor of shape {} is more than a file of {} bytes can hold", name(), shape_text(tensor.shape),
+          file_.size());
   const auto last = *count == 0 ? std::optional<int64_t>(-1) : last_element(tensor);
   require(last && *last < id->view_elements,
           "{}: a tensor of shape {} from element {} on leaves storage {} of {} elements", name(),
@@ -307,8 +302,7 @@ TorchTensor TorchFile::rebuild(const PickleRecord& call, const Storages& storage
 }
 
 void copy_to_float(const TorchTensor& tensor, std::span<float> out) {
-  require(is_floating(tensor.dtype), "elements of type {} are not floating-point numbers",
-          dtype_name(tensor.dtype));
+  require(is_floating(tensor.dtype), "elements of type {} are not floating-point numbers", dtype_name(tensor.dtype));
   require(static_cast<int64_t>(out.size()) == tensor.size(), "a tensor of shape {} does not have {} elements",
           shape_text(tensor.shape), out.size());
   const size_t width = dtype_size(tensor.dtype);

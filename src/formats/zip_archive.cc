@@ -15,8 +15,7 @@ static_assert(std::endian::native == std::endian::little, "zip is little-endian"
 
 constexpr uint32_t kLocalSignature = 0x04034b50, kCentralSignature = 0x02014b50, kEndSignature = 0x06054b50;
 constexpr uint32_t kEnd64Signature = 0x06064b50, kEnd64LocatorSignature = 0x07064b50;
-constexpr size_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22, kEnd64Bytes = 56,
-                 kEnd64LocatorBytes = 20;
+constexpr size_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22, kEnd64Bytes = 56, kEnd64LocatorBytes = 20;
 
 // Fixed-width fields at known places, each checked against the end.
 class Fields {
@@ -25,15 +24,14 @@ class Fields {
 
   Fields sub(uint64_t offset, uint64_t size, const char* what) const {
     require(offset <= bytes_.size() && size <= bytes_.size() - offset,
-            "{}: {} at byte {} needs {} bytes, the file has {}. Was the copy interrupted?", name_, what,
-            offset, size, bytes_.size());
+            "{}: {} at byte {} needs {} bytes, the file has {}. Was the copy interrupted?", name_, what, offset, size,
+            bytes_.size());
     return {bytes_.subspan(offset, size), name_};
   }
   template <class T>
   T at(size_t offset) const {
     T value;
-    require(offset + sizeof value <= bytes_.size(), "{}: a zip header ends after {} bytes", name_,
-            bytes_.size());
+    require(offset + sizeof value <= bytes_.size(), "{}: a zip header ends after {} bytes", name_, bytes_.size());
     std::memcpy(&value, bytes_.data() + offset, sizeof value);
     return value;
   }
@@ -98,8 +96,7 @@ void read_zip64(const Fields& extra, const std::string& file, Entry& entry, uint
 // Reads the entry whose record begins at `at` of the central directory and moves `at` behind it.
 Entry read_entry(const Fields& directory, const std::string& file, uint64_t& at) {
   const Fields record = directory.sub(at, kCentralBytes, "a zip directory entry");
-  require(record.at<uint32_t>(0) == kCentralSignature, "{}: a zip directory entry has the wrong signature",
-          file);
+  require(record.at<uint32_t>(0) == kCentralSignature, "{}: a zip directory entry has the wrong signature", file);
   const auto flags = record.at<uint16_t>(8), method = record.at<uint16_t>(10);
   const auto name_bytes = record.at<uint16_t>(28), extra_bytes = record.at<uint16_t>(30);
   uint64_t compressed = record.at<uint32_t>(20);
@@ -134,8 +131,8 @@ std::map<std::string, std::span<const std::byte>, std::less<>> zip_entries(std::
   const Fields file(bytes, name);
   const Directory directory = find_directory(file, name);
   const Fields records = file.sub(directory.offset, directory.size, "the zip directory");
-  require(directory.count <= directory.size / kCentralBytes,
-          "{}: the zip directory of {} bytes cannot hold {} entries", name, directory.size, directory.count);
+  require(directory.count <= directory.size / kCentralBytes, "{}: the zip directory of {} bytes cannot hold {} entries",
+          name, directory.size, directory.count);
 
   struct Extent {
     uint64_t begin, end;
@@ -147,21 +144,19 @@ std::map<std::string, std::span<const std::byte>, std::less<>> zip_entries(std::
   for (uint64_t i = 0; i < directory.count; ++i) {
     const Entry entry = read_entry(records, name, at);
     const Fields local = file.sub(entry.header, kLocalBytes, "a zip entry's header");
-    require(local.at<uint32_t>(0) == kLocalSignature, "{}: zip entry {} has no header at byte {}", name,
-            entry.name, entry.header);
+    require(local.at<uint32_t>(0) == kLocalSignature, "{}: zip entry {} has no header at byte {}", name, entry.name,
+            entry.header);
     const uint64_t name_begin = entry.header + kLocalBytes;
     const auto name_bytes = local.at<uint16_t>(26);
     require(file.sub(name_begin, name_bytes, "a zip entry's name").text() == entry.name,
             "{}: zip entry {} has another name in its own header", name, entry.name);
     const uint64_t begin = name_begin + name_bytes + local.at<uint16_t>(28);
     const Fields data = file.sub(begin, entry.size, "a zip entry's data");
-    require(entries.emplace(entry.name, data.bytes()).second, "{}: two zip entries have the name {}", name,
-            entry.name);
+    require(entries.emplace(entry.name, data.bytes()).second, "{}: two zip entries have the name {}", name, entry.name);
     extents.push_back({entry.header, begin + entry.size, entry.name});
   }
   extents.push_back({directory.offset, directory.offset + directory.size, "the directory"});
-  std::sort(extents.begin(), extents.end(),
-            [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < extents.size(); ++i) {
     require(extents[i - 1].end <= extents[i].begin, "{}: zip entries {} and {} overlap at byte {}", name,
             extents[i - 1].name, extents[i].name, extents[i].begin);

@@ -54,11 +54,11 @@ struct AttentionOptions {
 
 // Packed keys and values of B * H heads: the cache of a decoder, scratch memory elsewhere.
 struct KeyStore {
-  int64_t capacity = 0;    // tokens per head, a multiple of the key tile
+  int64_t capacity = 0;  // tokens per head, a multiple of the key tile
   int64_t head_dim = 0;
-  std::span<float> keys;   // [B H, capacity / 16, D, 16]
-  std::span<float> values; // [B H, capacity, D padded to 16]
-  std::span<float> norms;  // [B H, capacity / key tile] largest |k| in the tile
+  std::span<float> keys;    // [B H, capacity / 16, D, 16]
+  std::span<float> values;  // [B H, capacity, D padded to 16]
+  std::span<float> norms;   // [B H, capacity / key tile] largest |k| in the tile
 
   void layout(Layout& at, int64_t heads_in_all, int64_t tokens, int64_t head_dim);
 };

@@ -30,7 +30,9 @@ HWY_INLINE Range visible(const ScoreTile& t, int64_t r) {
 class RowBias {
  public:
   HWY_INLINE RowBias(const ScoreTile& t, int64_t r)
-      : slope_(t.slope), distance0_(t.query0 + r - t.key0), table_(t.table ? t.table + t.table_last - distance0_ : nullptr) {}
+      : slope_(t.slope),
+        distance0_(t.query0 + r - t.key0),
+        table_(t.table ? t.table + t.table_last - distance0_ : nullptr) {}
   HWY_INLINE Vec add(D32 d, int64_t c, Vec s) const {
     if (table_) return hn::Add(s, hn::LoadU(d, table_ + c));
     const Vec distance = hn::Sub(hn::Set(d, static_cast<float>(distance0_ - c)), hn::Iota(d, 0.0f));
@@ -168,9 +170,8 @@ void ScaleRowsImpl(float* x, int64_t stride, const float* factor, int64_t rows, 
     if (factor[r] == 1.0f) continue;
     float* row = x + r * stride;
     const float f = factor[r];
-    for_columns(cols, [&](auto d, int64_t c) HWY_ATTR {
-      hn::StoreU(hn::Mul(hn::LoadU(d, row + c), hn::Set(d, f)), d, row + c);
-    });
+    for_columns(cols, [&](auto d, int64_t c)
+                          HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, row + c), hn::Set(d, f)), d, row + c); });
   }
 }
 

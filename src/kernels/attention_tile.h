@@ -7,8 +7,8 @@
 
 namespace longshot {
 
-constexpr int64_t kQueryTile = 96;   // rows of a tile of scores
-constexpr int64_t kKeyTile = 128;    // columns; a multiple of kPanel
+constexpr int64_t kQueryTile = 96;  // rows of a tile of scores
+constexpr int64_t kKeyTile = 128;   // columns; a multiple of kPanel
 
 // A tile of scores s[rows, cols], row stride kKeyTile. Row r is the query at position query0 + r, column c the key at
 // position key0 + c. Columns up to the next multiple of kPanel may be written.
@@ -16,12 +16,12 @@ struct ScoreTile {
   float* s;
   int64_t rows, cols;
   int64_t query0, key0;
-  float slope = 0;                     // bias -slope * (i - j)
-  const float* table = nullptr;        // bias table[last - (i - j)] where `last` = table_last
+  float slope = 0;               // bias -slope * (i - j)
+  const float* table = nullptr;  // bias table[last - (i - j)] where `last` = table_last
   int64_t table_last = 0;
   const int32_t* first_key = nullptr;  // per row: keys before this position are not seen; null: all are
   uint64_t dropout_key = 0;
-  uint32_t dropout_threshold = 0;      // 0: no dropout
+  uint32_t dropout_threshold = 0;  // 0: no dropout
   float dropout_scale = 1;
 };
 
@@ -51,7 +51,7 @@ struct RotateCopy {
   float scale = 1;
   const float* cos = nullptr;  // row of position p0; null: no rotation
   const float* sin = nullptr;
-  int64_t pairs = 0;           // also the stride of cos and sin
+  int64_t pairs = 0;  // also the stride of cos and sin
   bool interleaved = false;
   float direction = 1;
 };

@@ -59,13 +59,24 @@ void pack_panel(const Product& g, int64_t column, float* to) {
   }
 }
 
-void multiply_rows(const Product& g, int64_t i, int64_t j0, int64_t width, int64_t k0, int64_t depth, const float* b, float* own) {
+void multiply_rows(const Product& g, int64_t i, int64_t j0, int64_t width, int64_t k0, int64_t depth, const float* b,
+                   float* own) {
   const int64_t rows = std::min(kHeight, g.m - i);
-  TileProduct p{.a = nullptr, .a_stride = 0, .a_transposed = g.form == Form::kTN, .b = b, .b_stride = kPanel,
-                .b_panel = g.k * kPanel, .c = g.c.row(i) + j0, .c_stride = g.c.stride, .m = rows,
-                .n = width / kPanel * kPanel, .k = depth, .accumulate = g.accumulate || k0 > 0};
+  TileProduct p{.a = nullptr,
+                .a_stride = 0,
+                .a_transposed = g.form == Form::kTN,
+                .b = b,
+                .b_stride = kPanel,
+                .b_panel = g.k * kPanel,
+                .c = g.c.row(i) + j0,
+                .c_stride = g.c.stride,
+                .m = rows,
+                .n = width / kPanel * kPanel,
+                .k = depth,
+                .accumulate = g.accumulate || k0 > 0};
   if (g.form == Form::kTN) {
-    for (int64_t k = 0; k < depth; ++k) std::memcpy(own + k * kHeight, g.a.row(k0 + k) + i, sizeof(float) * static_cast<size_t>(rows));
+    for (int64_t k = 0; k < depth; ++k)
+      std::memcpy(own + k * kHeight, g.a.row(k0 + k) + i, sizeof(float) * static_cast<size_t>(rows));
     p.a = own, p.a_stride = kHeight;
   } else {
     p.a = g.a.row(i) + k0, p.a_stride = g.a.stride;
@@ -81,7 +92,8 @@ void multiply_rows(const Product& g, int64_t i, int64_t j0, int64_t width, int64
   p.accumulate = false;
   tile_product(p);
   for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t j = 0; j < rest; ++j) c[r * g.c.stride + j] = edge[r * kPanel + j] + (add ? c[r * g.c.stride + j] : 0.0f);
+    for (int64_t j = 0; j < rest; ++j)
+      c[r * g.c.stride + j] = edge[r * kPanel + j] + (add ? c[r * g.c.stride + j] : 0.0f);
   }
 }
 
@@ -89,7 +101,8 @@ void multiply(const Product& g) {
   assert(g.c.rows == g.m && g.c.cols == g.n);
   if (g.m == 0 || g.n == 0) return;
   const ZoneTimer timer(Zone::kGemm);
-  const int64_t width = std::clamp<int64_t>(kPackedFloats / std::max<int64_t>(g.k, 1) / kPanel * kPanel, kPanel, round_up(g.n, kPanel));
+  const int64_t width =
+      std::clamp<int64_t>(kPackedFloats / std::max<int64_t>(g.k, 1) / kPanel * kPanel, kPanel, round_up(g.n, kPanel));
   Scratch& s = scratch(width * g.k);
 #pragma omp parallel num_threads(threads()) if (g.m * g.n * g.k > (1 << 16))
   {

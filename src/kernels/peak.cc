@@ -31,8 +31,9 @@ double FmaLoop(int64_t rounds, float* sink) {
     x4 = hn::MulAdd(x4, a, b), x5 = hn::MulAdd(x5, a, b), x6 = hn::MulAdd(x6, a, b), x7 = hn::MulAdd(x7, a, b);
     x8 = hn::MulAdd(x8, a, b), x9 = hn::MulAdd(x9, a, b), x10 = hn::MulAdd(x10, a, b), x11 = hn::MulAdd(x11, a, b);
   }
-  const Vec s = hn::Add(hn::Add(hn::Add(x0, x1), hn::Add(x2, x3)),
-                        hn::Add(hn::Add(hn::Add(x4, x5), hn::Add(x6, x7)), hn::Add(hn::Add(x8, x9), hn::Add(x10, x11))));
+  const Vec s =
+      hn::Add(hn::Add(hn::Add(x0, x1), hn::Add(x2, x3)),
+              hn::Add(hn::Add(hn::Add(x4, x5), hn::Add(x6, x7)), hn::Add(hn::Add(x8, x9), hn::Add(x10, x11))));
   *sink = hn::GetLane(hn::SumOfLanes(d, s));
   return 2.0 * 12 * static_cast<double>(hn::Lanes(d)) * static_cast<double>(rounds);
 }
@@ -64,9 +65,7 @@ HWY_EXPORT(FmaLoop);
 HWY_EXPORT(ReadLoop);
 HWY_EXPORT(TargetName);
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
 
@@ -101,7 +100,8 @@ double measure_read_bandwidth() {
   for (int i = 0; i < 5; ++i) {
     const double start = now();
     parallel_ranges(kFloats, 1 << 16, [&](int64_t begin, int64_t end) {
-      sinks[static_cast<size_t>(thread_index()) * 16] = HWY_DYNAMIC_DISPATCH(ReadLoop)(data.data() + begin, end - begin);
+      sinks[static_cast<size_t>(thread_index()) * 16] =
+          HWY_DYNAMIC_DISPATCH(ReadLoop)(data.data() + begin, end - begin);
     });
     best = std::max(best, 4.0 * kFloats / (now() - start));
   }

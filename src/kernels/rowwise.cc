@@ -120,9 +120,8 @@ void DropRows(ConstMat x, const Dropout& drop, Mat out) {
     const float* xr = x.row(r);
     float* o = out.row(r);
     const RowDropout factors(drop, r);
-    for_columns(x.cols, [&](auto d, int64_t c) HWY_ATTR {
-      hn::StoreU(factors.apply(d, c, hn::LoadU(d, xr + c)), d, o + c);
-    });
+    for_columns(x.cols,
+                [&](auto d, int64_t c) HWY_ATTR { hn::StoreU(factors.apply(d, c, hn::LoadU(d, xr + c)), d, o + c); });
   }
 }
 
@@ -248,9 +247,8 @@ void CrossEntropy(Mat x, const int32_t* targets, float* loss, bool gradient, flo
     loss[r] = std::log(z) + shift - at_target;
     if (gradient) {
       const float factor = scale / z;
-      for_columns(x.cols, [&](auto d, int64_t c) HWY_ATTR {
-        hn::StoreU(hn::Mul(hn::LoadU(d, row + c), hn::Set(d, factor)), d, row + c);
-      });
+      for_columns(x.cols, [&](auto d, int64_t c)
+                              HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, row + c), hn::Set(d, factor)), d, row + c); });
       row[target] -= scale;
     }
   }

@@ -87,8 +87,10 @@ struct ColumnSum {
   HWY_INLINE ColumnSum() : wide(hn::Zero(D32())) {}
   template <class D>
   HWY_INLINE void add(D, hn::Vec<D> v) {
-    if constexpr (std::is_same_v<D, D32>) wide = hn::Add(wide, v);
-    else narrow += hn::GetLane(v);
+    if constexpr (std::is_same_v<D, D32>)
+      wide = hn::Add(wide, v);
+    else
+      narrow += hn::GetLane(v);
   }
   HWY_INLINE float total() const { return hn::GetLane(hn::SumOfLanes(D32(), wide)) + narrow; }
 };
@@ -99,8 +101,10 @@ struct ColumnMax {
   HWY_INLINE ColumnMax() : wide(hn::Set(D32(), -HUGE_VALF)) {}
   template <class D>
   HWY_INLINE void add(D, hn::Vec<D> v) {
-    if constexpr (std::is_same_v<D, D32>) wide = hn::Max(wide, v);
-    else narrow = HWY_MAX(narrow, hn::GetLane(v));
+    if constexpr (std::is_same_v<D, D32>)
+      wide = hn::Max(wide, v);
+    else
+      narrow = HWY_MAX(narrow, hn::GetLane(v));
   }
   HWY_INLINE float total() const { return HWY_MAX(hn::GetLane(hn::MaxOfLanes(D32(), wide)), narrow); }
 };

@@ -20,11 +20,11 @@ enum class Causal {
 // C[m, n] = A[m, k] B[k, n], or += when `accumulate`. n is a multiple of kPanel.
 struct TileProduct {
   const float* a;
-  int64_t a_stride;          // between rows of A; between rows of A^T when transposed
+  int64_t a_stride;  // between rows of A; between rows of A^T when transposed
   bool a_transposed;
   const float* b;
-  int64_t b_stride;          // between rows inside a panel of B
-  int64_t b_panel;           // between panels of kPanel columns of B
+  int64_t b_stride;  // between rows inside a panel of B
+  int64_t b_panel;   // between panels of kPanel columns of B
   float* c;
   int64_t c_stride;
   int64_t m, n, k;

@@ -17,8 +17,8 @@ void AdamWUpdate(const AdamW& o, const UpdateRange& r) {
   for_columns(r.count, [&](auto d, int64_t i) HWY_ATTR {
     const auto g = hn::Mul(hn::LoadU(d, r.grad + i), hn::Set(d, r.grad_scale));
     const auto m = hn::MulAdd(hn::LoadU(d, r.first + i), hn::Set(d, o.beta1), hn::Mul(g, hn::Set(d, 1 - o.beta1)));
-    const auto v = hn::MulAdd(hn::LoadU(d, r.second + i), hn::Set(d, o.beta2),
-                              hn::Mul(hn::Mul(g, g), hn::Set(d, 1 - o.beta2)));
+    const auto v =
+        hn::MulAdd(hn::LoadU(d, r.second + i), hn::Set(d, o.beta2), hn::Mul(hn::Mul(g, g), hn::Set(d, 1 - o.beta2)));
     const auto divisor = hn::Add(hn::Sqrt(hn::Mul(v, hn::Set(d, root))), hn::Set(d, o.eps));
     const auto w = hn::Mul(hn::LoadU(d, r.value + i), hn::Set(d, keep));
     hn::StoreU(hn::NegMulAdd(hn::Set(d, step), hn::Div(m, divisor), w), d, r.value + i);

@@ -25,8 +25,7 @@ using RowList = std::span<const int64_t>;
 void gather(ConstMat from, RowList rows, Mat out) {
   parallel_rows(out.rows, [&](int64_t first, int64_t count) {
     for (int64_t i = first; i < first + count; ++i) {
-      std::memcpy(out.row(i), from.row(rows[static_cast<size_t>(i)]),
-                  static_cast<size_t>(out.cols) * sizeof(float));
+      std::memcpy(out.row(i), from.row(rows[static_cast<size_t>(i)]), static_cast<size_t>(out.cols) * sizeof(float));
     }
   });
 }
@@ -76,9 +75,8 @@ AdaptiveBands add_adaptive_bands(const ModelConfig& config, Parameters& paramete
       return index / dim == kPaddingRow ? 0.0f : static_cast<float>(deviation * z);
     };
     const std::string name = fmt::format("embed.band{}", k);
-    bands.push_back(
-        {first, end - first, dim, parameters.add(name + ".weight", {end - first, dim}, true, words),
-         parameters.add(name + ".projection", {config.dim, dim}, true, xavier_uniform(config.dim, dim))});
+    bands.push_back({first, end - first, dim, parameters.add(name + ".weight", {end - first, dim}, true, words),
+                     parameters.add(name + ".projection", {config.dim, dim}, true, xavier_uniform(config.dim, dim))});
   }
   return bands;
 }
@@ -108,8 +106,7 @@ void AdaptiveEmbedding::for_each_chunk(const AdaptiveBand& band, std::span<const
     parallel_rows(words.rows, [&](int64_t first, int64_t count) {
       for (int64_t i = first; i < first + count; ++i) {
         const int32_t token = tokens[static_cast<size_t>(rows_[static_cast<size_t>(i)])];
-        std::memcpy(words.row(i), table.row(token - band.first),
-                    static_cast<size_t>(band.dim) * sizeof(float));
+        std::memcpy(words.row(i), table.row(token - band.first), static_cast<size_t>(band.dim) * sizeof(float));
       }
     });
     f(RowList(rows_), words);
@@ -214,9 +211,8 @@ void AdaptiveSoftmax::loss(ConstMat hidden, std::span<const int32_t> targets, st
   run(hidden, targets, scratch, losses, nullptr);
 }
 
-void AdaptiveSoftmax::loss_and_gradient(ConstMat hidden, std::span<const int32_t> targets,
-                                        std::span<float> scratch, std::span<float> losses,
-                                        const Gradient& gradient) {
+void AdaptiveSoftmax::loss_and_gradient(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
+                                        std::span<float> losses, const Gradient& gradient) {
   run(hidden, targets, scratch, losses, &gradient);
 }
 
@@ -261,8 +257,7 @@ void AdaptiveSoftmax::run_head(ConstMat hidden, std::span<const int32_t> targets
     gemm_nn(g_words, w, m.d_hidden);
     gemm_nn(g_clusters, c, m.d_hidden, true);
     parallel_rows(m.hidden.rows, [&](int64_t r, int64_t n) {
-      drop_rows(m.d_hidden.rows_from(r, n), drop.block(first + r),
-                gradient->d_hidden.rows_from(first + r, n));
+      drop_rows(m.d_hidden.rows_from(r, n), drop.block(first + r), gradient->d_hidden.rows_from(first + r, n));
     });
   }
 }
@@ -270,8 +265,8 @@ void AdaptiveSoftmax::run_head(ConstMat hidden, std::span<const int32_t> targets
 // For the tokens of band k:
 // 1 hd = drop(h)   2 z = hd P   3 zd = drop(z)   4 logits = zd W^T   5 loss, g
 // 4 dW += g^T zd   3 dz = drop(g W)   2 dP += hd^T dz,  dhd = dz P^T   1 dh += drop(dhd)
-void AdaptiveSoftmax::run_tail(size_t k, ConstMat hidden, std::span<const int32_t> targets,
-                               std::span<float> scratch, std::span<float> losses, const Gradient* gradient) {
+void AdaptiveSoftmax::run_tail(size_t k, ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
+                               std::span<float> losses, const Gradient* gradient) {
   const AdaptiveBand& band = bands_[k];
   rows_.clear();
   targets_.clear();
@@ -290,8 +285,7 @@ void AdaptiveSoftmax::run_tail(size_t k, ConstMat hidden, std::span<const int32_
   const int64_t step = static_cast<int64_t>(scratch.size()) / floats_per_row(k);
   for (int64_t first = 0; first < count; first += step) {
     const Chunk m = chunk(k, std::min(step, count - first), scratch.data());
-    const RowList rows =
-        RowList(rows_).subspan(static_cast<size_t>(first), static_cast<size_t>(m.hidden.rows));
+    const RowList rows = RowList(rows_).subspan(static_cast<size_t>(first), static_cast<size_t>(m.hidden.rows));
     const auto drop_each = [&](Mat x) {  // rows of x are rows of the whole
       if (drop.rate == 0) return;
       parallel_rows(x.rows, [&](int64_t r, int64_t n) {

@@ -67,10 +67,10 @@ class AdaptiveSoftmax : public OutputLoss {
   Chunk chunk(size_t band, int64_t rows, float* scratch) const;
   int64_t floats_per_row(size_t band) const;
   int64_t columns(size_t band) const;
-  void run(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
-           std::span<float> losses, const Gradient* gradient);
-  void run_head(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
-                std::span<float> losses, const Gradient* gradient);
+  void run(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch, std::span<float> losses,
+           const Gradient* gradient);
+  void run_head(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch, std::span<float> losses,
+                const Gradient* gradient);
   void run_tail(size_t band, ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
                 std::span<float> losses, const Gradient* gradient);
   Dropout input_dropout(const Gradient* gradient) const;

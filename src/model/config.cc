@@ -78,8 +78,8 @@ void ModelConfig::validate() {
                     adaptive_cutoffs[k]);
     }
     require_usage(adaptive_factor >= 1 && adaptive_dim(adaptive_cutoffs.size()) > 0,
-                  "--adaptive-factor {} leaves no elements of --dim {} for band {}, or is below 1", adaptive_factor, dim,
-                  adaptive_cutoffs.size());
+                  "--adaptive-factor {} leaves no elements of --dim {} for band {}, or is below 1", adaptive_factor,
+                  dim, adaptive_cutoffs.size());
     require_usage(tied, "--adaptive-cutoffs shares the words of input and output, so --tied cannot be false");
   }
   position_method(position);

@@ -43,10 +43,10 @@ class Inference {
 
   Transformer& model_;
   Config config_;
-  int64_t chunk_;   // tokens of a sequence per pass through a block
+  int64_t chunk_;  // tokens of a sequence per pass through a block
   int64_t past_ = 0;
-  Mat x_;           // [B T, C]
-  Mat final_;       // [B T, C] when there is a final norm
+  Mat x_;                         // [B T, C]
+  Mat final_;                     // [B T, C] when there is a final norm
   LayerActivations activations_;  // of one chunk
   LayerScratch scratch_;
   std::vector<KeyStore> stores_;  // one per layer with a cache, otherwise one for all

@@ -63,7 +63,8 @@ Layer::Layer(const ModelConfig& c, Parameters& p, int64_t i)
       activation_(activation_of(c.activation)),
       attention_norm_(p, c, layer_name(i, "attention_norm")),
       qkv_(p, layer_name(i, "attention.qkv"), {3 * c.dim, c.dim}, c.bias),
-      out_(p, layer_name(i, "attention.out"), {c.dim, c.dim}, c.bias, 1 / std::sqrt(2.0 * static_cast<double>(c.layers))),
+      out_(p, layer_name(i, "attention.out"), {c.dim, c.dim}, c.bias,
+           1 / std::sqrt(2.0 * static_cast<double>(c.layers))),
       ffn_norm_(p, c, layer_name(i, "ffn_norm")),
       ffn_in_(p, layer_name(i, "ffn.in"), {hidden_width(c), c.dim}, c.bias),
       ffn_out_(p, layer_name(i, "ffn.out"), {c.dim, c.ffn_dim()}, c.bias,
@@ -115,7 +116,8 @@ ConstMat Layer::add_branch_backward(const Branch& b, ConstMat sum, LayerScratch&
     b.norm.forward(sum, s.normed, {s.mean, s.rstd});
     std::memset(s.d_branch.data, 0, sizeof(float) * static_cast<size_t>(dx.rows * dx.cols));
     b.norm.backward(dx, sum, {s.mean, s.rstd}, s.d_branch);
-    parallel_rows(dx.rows, [&](int64_t r, int64_t n) { drop_rows(s.d_branch.rows_from(r, n), {}, dx.rows_from(r, n)); });
+    parallel_rows(dx.rows,
+                  [&](int64_t r, int64_t n) { drop_rows(s.d_branch.rows_from(r, n), {}, dx.rows_from(r, n)); });
   }
   if (b.drop.rate == 0) return dx;
   parallel_rows(dx.rows, [&](int64_t r, int64_t n) {
@@ -161,7 +163,8 @@ void Layer::forward(const LayerPass& pass, LayerActivations& a, LayerScratch& s)
   const auto cut = [&](Mat m) { return m.data ? m.rows_from(0, rows) : m; };
   const Mat branch = cut(s.branch), middle = cut(a.middle), hidden = cut(a.hidden), active = cut(s.active);
   gemm_nt(cut(a.mixed), out_.weight(), branch);
-  add_branch({attention_norm_, out_, dropout(pass, Place::kAttentionBranch)}, input, branch, s, cut(a.middle_sum), middle);
+  add_branch({attention_norm_, out_, dropout(pass, Place::kAttentionBranch)}, input, branch, s, cut(a.middle_sum),
+             middle);
 
   gemm_nt(branch_input(ffn_norm_, middle, s), ffn_in_.weight(), hidden);
   const Dropout drop = dropout(pass, Place::kActivation);
@@ -169,7 +172,8 @@ void Layer::forward(const LayerPass& pass, LayerActivations& a, LayerScratch& s)
     activation_forward(activation_, hidden.rows_from(r, n), ffn_in_.bias(), drop.block(r), active.rows_from(r, n));
   });
   gemm_nt(active, ffn_out_.weight(), branch);
-  add_branch({ffn_norm_, ffn_out_, dropout(pass, Place::kFfnBranch)}, middle, branch, s, cut(a.output_sum), cut(a.output));
+  add_branch({ffn_norm_, ffn_out_, dropout(pass, Place::kFfnBranch)}, middle, branch, s, cut(a.output_sum),
+             cut(a.output));
 }
 
 // 5 feed-forward out  4 activation  3 feed-forward in  2 attention's projection  1 attention

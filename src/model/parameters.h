@@ -25,8 +25,7 @@ using ParameterId = size_t;
 class Parameters {
  public:
   // Declares a tensor. All are declared before allocate().
-  ParameterId add(std::string name, std::vector<int64_t> shape, bool decay,
-                  std::function<float(int64_t, double)> init);
+  ParameterId add(std::string name, std::vector<int64_t> shape, bool decay, std::function<float(int64_t, double)> init);
   void allocate(bool with_gradients);
   void initialize(uint64_t seed);
 

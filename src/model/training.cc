@@ -67,7 +67,8 @@ double TrainingPass::run(const TrainingBatch& batch, float scale, uint64_t dropo
   const Dropout embed_drop{static_cast<float>(c.embedding_dropout), mix64(dropout_key ^ kEmbeddingPlace), 0};
   const auto drop_embedding = [&](Mat x) {
     if (embed_drop.rate == 0) return;
-    parallel_rows(x.rows, [&](int64_t r, int64_t n) { drop_rows(x.rows_from(r, n), embed_drop.block(r), x.rows_from(r, n)); });
+    parallel_rows(x.rows,
+                  [&](int64_t r, int64_t n) { drop_rows(x.rows_from(r, n), embed_drop.block(r), x.rows_from(r, n)); });
   };
 
   model_.prepare_positions(batch.length);

@@ -86,8 +86,7 @@ class Alibi : public Position {
 extern const PositionMethod position_alibi{
     .name = "alibi",
     .summary = "linear penalty on distance, one fixed slope per head (arXiv 2108.12409)",
-    .options = {{"slopes", "", "slopes, one per head; empty: the paper's"},
-                {"learned", "false", "train the slopes"}},
+    .options = {{"slopes", "", "slopes, one per head; empty: the paper's"}, {"learned", "false", "train the slopes"}},
     .make = [](const PositionContext& c) -> std::unique_ptr<Position> { return std::make_unique<Alibi>(c); },
 };
 

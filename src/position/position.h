@@ -74,7 +74,7 @@ struct PositionMethod {
   std::unique_ptr<Position> (*make)(const PositionContext& context);
 };
 
-std::vector<const PositionMethod*> position_methods();  // in alphabetical order
+std::vector<const PositionMethod*> position_methods();           // in alphabetical order
 const PositionMethod& position_method(const std::string& name);  // unknown: Error(kUsage) that names the nearest
 
 // `options` may leave out what should keep its default; an unknown key is an error.

@@ -23,13 +23,15 @@ class Rotary : public Position {
                   style);
     interleaved_ = style == "interleaved";
     pairs_ = static_cast<int64_t>(static_cast<double>(c.head_dim) * fraction) / 2;
-    require_usage(pairs_ > 0, "--rotary-fraction: {} of head dimension {} leaves no pair to rotate", fraction, c.head_dim);
+    require_usage(pairs_ > 0, "--rotary-fraction: {} of head dimension {} leaves no pair to rotate", fraction,
+                  c.head_dim);
   }
 
   void prepare(int64_t length) override {
     for (int64_t p = static_cast<int64_t>(cos_.size()) / pairs_; p < length; ++p) {
       for (int64_t c = 0; c < pairs_; ++c) {
-        const double angle = static_cast<double>(p) * std::pow(base_, -static_cast<double>(c) / static_cast<double>(pairs_));
+        const double angle =
+            static_cast<double>(p) * std::pow(base_, -static_cast<double>(c) / static_cast<double>(pairs_));
         cos_.push_back(static_cast<float>(std::cos(angle)));
         sin_.push_back(static_cast<float>(std::sin(angle)));
       }

@@ -33,8 +33,7 @@ Json axis_json(const Axis& axis) { return {{"label", axis.label}, {"log", axis.l
 }  // namespace
 
 bool Chart::empty() const {
-  return std::all_of(series.begin(), series.end(),
-                     [](const Series& s) { return s.points.empty() || s.overlay; });
+  return std::all_of(series.begin(), series.end(), [](const Series& s) { return s.points.empty() || s.overlay; });
 }
 
 Json Chart::to_json() const {
@@ -44,11 +43,8 @@ Json Chart::to_json() const {
     for (const ChartPoint& p : s.points)
       points.push_back(p.low || p.high ? Json{p.x, p.y, number_or_null(p.low), number_or_null(p.high)}
                                        : Json{p.x, p.y});
-    all.push_back({{"label", s.label},
-                   {"colour", s.colour},
-                   {"dash", s.dash},
-                   {"overlay", s.overlay},
-                   {"points", points}});
+    all.push_back(
+        {{"label", s.label}, {"colour", s.colour}, {"dash", s.dash}, {"overlay", s.overlay}, {"points", points}});
   }
   Json lines = Json::array();
   for (const Mark& mark : marks) lines.push_back({{"x", mark.x}, {"label", mark.label}});

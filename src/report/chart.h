@@ -52,9 +52,9 @@ struct PaletteEntry {
   const char* light;
   const char* dark;
 };
-inline constexpr PaletteEntry kPalette[] = {
-    {"#0072b2", "#4db3f0"}, {"#d55e00", "#ff8a3d"}, {"#009e73", "#35cda1"}, {"#b0558a", "#e79bc4"},
-    {"#c28400", "#f0b429"}, {"#3a9fdc", "#8fd0ff"}, {"#6b6b6b", "#b5b5b5"}};
+inline constexpr PaletteEntry kPalette[] = {{"#0072b2", "#4db3f0"}, {"#d55e00", "#ff8a3d"}, {"#009e73", "#35cda1"},
+                                            {"#b0558a", "#e79bc4"}, {"#c28400", "#f0b429"}, {"#3a9fdc", "#8fd0ff"},
+                                            {"#6b6b6b", "#b5b5b5"}};
 inline constexpr int kPaletteSize = static_cast<int>(std::size(kPalette));
 inline constexpr int kGrey = kPaletteSize - 1;
 

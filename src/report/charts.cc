@@ -33,8 +33,7 @@ std::string sentence(std::string text) {
 }
 
 // Mean and spread over a group's seeds at each x that all finite values share.
-std::vector<ChartPoint> averaged(const Group& group,
-                                 const std::function<Points(const RunRecord&)>& points_of) {
+std::vector<ChartPoint> averaged(const Group& group, const std::function<Points(const RunRecord&)>& points_of) {
   std::map<double, std::vector<double>> values;
   for (const RunRecord* run : group.runs)
     for (const auto& [x, y] : points_of(*run)) values[x].push_back(y);
@@ -62,9 +61,7 @@ Axis length_axis(const std::vector<int64_t>& lengths) {
   return {.label = "test length (tokens)", .log = true, .ticks = {lengths.begin(), lengths.end()}};
 }
 
-Mark train_mark(int64_t length) {
-  return {static_cast<double>(length), fmt::format("trained at {}", length)};
-}
+Mark train_mark(int64_t length) { return {static_cast<double>(length), fmt::format("trained at {}", length)}; }
 
 std::vector<ChartPoint> perplexity_points(const Group& group, const Protocol& protocol,
                                           const std::vector<int64_t>& lengths) {
@@ -77,8 +74,7 @@ std::vector<ChartPoint> perplexity_points(const Group& group, const Protocol& pr
 
 // The paper's curve, shifted along both log axes so that it starts where ours stands at the training length:
 // x = L N / L_paper, y = ppl(L) ppl_paper(N) / ppl_paper(L_paper).
-std::optional<Series> paper_overlay(const Group& group, const Protocol& protocol, int colour,
-                                    double longest) {
+std::optional<Series> paper_overlay(const Group& group, const Protocol& protocol, int colour, double longest) {
   const auto curve = paper_curve(group.position, group.train_length);
   const Measured start = group.perplexity(protocol, group.train_length);
   if (!curve || !start.stat || curve->points.empty()) return std::nullopt;
@@ -90,16 +86,14 @@ std::optional<Series> paper_overlay(const Group& group, const Protocol& protocol
   for (const auto& [length, perplexity] : curve->points) {
     const double x = static_cast<double>(group.train_length) * static_cast<double>(length) /
                      static_cast<double>(curve->train_length);
-    if (x <= longest)
-      series.points.push_back({x, start.stat->mean * perplexity / curve->points[0].perplexity, {}, {}});
+    if (x <= longest) series.points.push_back({x, start.stat->mean * perplexity / curve->points[0].perplexity, {}, {}});
   }
   return series;
 }
 
 // One chart per training length, a line per method; `points_of` gives a run's points.
 std::vector<Chart> charts_by_length(const Results& results, const Chart& model,
-                                    const std::function<Points(const RunRecord&)>& points_of,
-                                    bool mark_length) {
+                                    const std::function<Points(const RunRecord&)>& points_of, bool mark_length) {
   std::vector<Chart> charts;
   const auto positions = positions_of(results);
   const auto groups = groups_of(results);
@@ -189,8 +183,7 @@ Chart grid_chart(const Results& results) {
   const auto groups = groups_of(results);
   Chart chart{
       .id = "grid",
-      .title =
-          fmt::format("{} trained short, against training at the tested length", method_title(positions[0])),
+      .title = fmt::format("{} trained short, against training at the tested length", method_title(positions[0])),
       .note = fmt::format("{} Lines that begin at a training length: one model tested further and further. "
                           "The others: a model trained anew for each length.",
                           sentence(protocol.text())),
@@ -209,8 +202,7 @@ Chart grid_chart(const Results& results) {
                   .colour = colour_of(positions, positions[i]),
                   .points = {}};
     for (const Group& group : groups)
-      if (const Measured m = group.perplexity(protocol, group.train_length);
-          group.position == positions[i] && m.stat)
+      if (const Measured m = group.perplexity(protocol, group.train_length); group.position == positions[i] && m.stat)
         series.points.push_back(chart_point(static_cast<double>(group.train_length), *m.stat));
     if (series.points.size() > 1) chart.series.push_back(std::move(series));
   }
@@ -229,8 +221,7 @@ std::vector<Chart> position_loss_charts(const Results& results) {
       results, model,
       [](const RunRecord& run) {
         Points points;
-        for (const PositionLoss& p :
-             run.per_position)  // the middle of the bin; t = 0 stands at 1 on the log axis
+        for (const PositionLoss& p : run.per_position)  // the middle of the bin; t = 0 stands at 1 on the log axis
           if (p.loss) points.emplace_back(1 + static_cast<double>(p.from + p.to - 1) / 2, *p.loss);
         return points;
       },
@@ -287,33 +278,31 @@ std::vector<Chart> cost_charts(const Results& results) {
   const auto here = groups_at(groups, length);
   const std::string reference = reference_method(results);
   const Cost costs[] = {
-      {"train-speed", "Training speed",
-       [](const Group& g) { return g.of(&RunRecord::train_tokens_per_second); }, &PaperCost::train_speed},
+      {"train-speed", "Training speed", [](const Group& g) { return g.of(&RunRecord::train_tokens_per_second); },
+       &PaperCost::train_speed},
       {"eval-speed", "Evaluation speed",
        [&](const Group& g) {
          return protocols.empty() ? std::nullopt : g.of(&EvalRecord::tokens_per_second, protocols[0], length);
        },
        &PaperCost::eval_speed},
-      {"train-memory", "Memory in training",
-       [](const Group& g) { return g.of(&RunRecord::train_peak_memory_bytes); }, &PaperCost::memory}};
+      {"train-memory", "Memory in training", [](const Group& g) { return g.of(&RunRecord::train_peak_memory_bytes); },
+       &PaperCost::memory}};
   std::vector<Chart> charts;
-  const auto base =
-      std::find_if(here.begin(), here.end(), [&](const Group& g) { return g.position == reference; });
+  const auto base = std::find_if(here.begin(), here.end(), [&](const Group& g) { return g.position == reference; });
   if (base == here.end()) return charts;
   const auto paper_base = paper_cost(reference, length);
   for (const Cost& cost : costs) {
-    Chart chart{.id = cost.id,
-                .title = cost.title,
-                .note = fmt::format(
-                    "Relative to {}, trained at {}.{}", method_title(reference), length,
-                    paper_base ? fmt::format(" The paper's: WikiText-103, 247M parameters, L = {}, one V100.",
-                                             paper_base->train_length)
-                               : ""),
-                .kind = Chart::Kind::kBars,
-                .x = {},
-                .y = {.label = fmt::format("relative to {}", method_title(reference))}};
-    Series ours{.label = "measured", .colour = 0, .points = {}},
-        paper{.label = "paper", .colour = kGrey, .points = {}};
+    Chart chart{
+        .id = cost.id,
+        .title = cost.title,
+        .note = fmt::format("Relative to {}, trained at {}.{}", method_title(reference), length,
+                            paper_base ? fmt::format(" The paper's: WikiText-103, 247M parameters, L = {}, one V100.",
+                                                     paper_base->train_length)
+                                       : ""),
+        .kind = Chart::Kind::kBars,
+        .x = {},
+        .y = {.label = fmt::format("relative to {}", method_title(reference))}};
+    Series ours{.label = "measured", .colour = 0, .points = {}}, paper{.label = "paper", .colour = kGrey, .points = {}};
     const auto unit = cost.measured(*base);
     if (!unit || unit->mean <= 0) continue;
     for (const Group& group : here) {
@@ -332,8 +321,7 @@ std::vector<Chart> cost_charts(const Results& results) {
 }
 
 std::vector<Chart> training_charts(const Results& results) {
-  const auto drawn = [&](const char* id, const char* title, const char* note,
-                         OptionalNumber CurvePoint::*field) {
+  const auto drawn = [&](const char* id, const char* title, const char* note, OptionalNumber CurvePoint::*field) {
     const Chart model{.id = id,
                       .title = title,
                       .note = note,
@@ -348,17 +336,15 @@ std::vector<Chart> training_charts(const Results& results) {
     return charts_by_length(results, model, points_of, false);
   };
   auto charts = drawn("training", "Training loss", "Mean loss of the training batches.", &CurvePoint::loss);
-  const auto valid = drawn("validation", "Validation loss", "Taken at the training length while training.",
-                           &CurvePoint::valid_loss);
+  const auto valid =
+      drawn("validation", "Validation loss", "Taken at the training length while training.", &CurvePoint::valid_loss);
   charts.insert(charts.end(), valid.begin(), valid.end());
   return charts;
 }
 
 std::vector<Chart> all_charts(const Results& results) {
   std::vector<Chart> all = perplexity_charts(results);
-  const auto add = [&](const std::vector<Chart>& charts) {
-    all.insert(all.end(), charts.begin(), charts.end());
-  };
+  const auto add = [&](const std::vector<Chart>& charts) { all.insert(all.end(), charts.begin(), charts.end()); };
   if (const Chart grid = grid_chart(results); !grid.empty()) all.push_back(grid);
   add(position_loss_charts(results));
   add(decomposition_charts(results));

@@ -85,8 +85,8 @@ std::string gnuplot_script(const Chart& chart) {
       "set grid lc rgb '#dddddd' lt 1\nset border 3\nset tics nomirror\nset key outside right top "
       "noenhanced\n";
   const Range2 r = range_of(chart, false);
-  out += fmt::format("set xrange [{:.9g}:{:.9g}]\nset yrange [{:.9g}:{:.9g}]\n", r.x_least, r.x_most,
-                     r.y_least, r.y_most);
+  out +=
+      fmt::format("set xrange [{:.9g}:{:.9g}]\nset yrange [{:.9g}:{:.9g}]\n", r.x_least, r.x_most, r.y_least, r.y_most);
   if (chart.x.log) out += "set logscale x\n";
   if (chart.y.log) out += "set logscale y\n";
   const auto set_ticks = [&](const char* axis, const std::vector<double>& ticks) {
@@ -99,14 +99,12 @@ std::string gnuplot_script(const Chart& chart) {
   if (bars) {
     std::vector<double> places(chart.categories.size());
     for (size_t c = 0; c < places.size(); ++c) places[c] = static_cast<double>(c);
-    out += fmt::format("set xtics {} noenhanced\nset style fill solid 0.9\n",
-                       tick_list(chart.categories, places));
+    out += fmt::format("set xtics {} noenhanced\nset style fill solid 0.9\n", tick_list(chart.categories, places));
   } else {
     set_ticks("x", chart.x.ticks.empty() ? ticks_between(r.x_least, r.x_most, chart.x.log) : chart.x.ticks);
   }
   for (const Mark& mark : chart.marks)
-    out += fmt::format("set arrow from {0:.9g}, graph 0 to {0:.9g}, graph 1 nohead dt 2 lc rgb '#888888'\n",
-                       mark.x);
+    out += fmt::format("set arrow from {0:.9g}, graph 0 to {0:.9g}, graph 1 nohead dt 2 lc rgb '#888888'\n", mark.x);
 
   std::vector<std::string> plots;
   size_t shown = 0;
@@ -118,24 +116,22 @@ std::string gnuplot_script(const Chart& chart) {
     const char* colour = kPalette[s.colour].light;
     if (bars) {
       plots.push_back(fmt::format("$d{} using ($1+{:.4g}):2:({:.4g}) with boxes lc rgb '{}' title {}", i,
-                                  (static_cast<double>(i) + 0.5) * slot - 0.38, 0.92 * slot, colour,
-                                  quoted(s.label)));
+                                  (static_cast<double>(i) + 0.5) * slot - 0.38, 0.92 * slot, colour, quoted(s.label)));
       continue;
     }
     if (has_band(s))
       plots.push_back(fmt::format(
-          "$d{} using 1:3:4 with filledcurves fs transparent solid 0.18 noborder lc rgb '{}' notitle", i,
-          colour));
+          "$d{} using 1:3:4 with filledcurves fs transparent solid 0.18 noborder lc rgb '{}' notitle", i, colour));
     plots.push_back(fmt::format("$d{} using 1:2 with {} lw 2 dt {} pt {} ps 0.7 lc rgb '{}' title {}", i,
-                                s.points.size() > 40 ? "lines" : "linespoints", s.dash + 1,
-                                5 + 2 * (s.colour % 4), colour, quoted(s.label)));
+                                s.points.size() > 40 ? "lines" : "linespoints", s.dash + 1, 5 + 2 * (s.colour % 4),
+                                colour, quoted(s.label)));
   }
   const std::string plot = fmt::format("plot {}\n", fmt::join(plots, ", \\\n     "));
-  out += fmt::format(
-      "set terminal svg size 800,480 background rgb 'white' font 'Helvetica,14'\nset output '{}.svg'\n{}",
-      chart.id, plot);
-  out += fmt::format("set terminal pngcairo size 1600,960 fontscale 1.6 linewidth 2\nset output '{}.png'\n{}",
-                     chart.id, plot);
+  out +=
+      fmt::format("set terminal svg size 800,480 background rgb 'white' font 'Helvetica,14'\nset output '{}.svg'\n{}",
+                  chart.id, plot);
+  out += fmt::format("set terminal pngcairo size 1600,960 fontscale 1.6 linewidth 2\nset output '{}.png'\n{}", chart.id,
+                     plot);
   return out;
 }
 
@@ -153,8 +149,8 @@ FigureFiles write_figures(const std::vector<Chart>& charts, const fs::path& dir,
     made.files.push_back(dir / (chart.id + ".png"));
   }
   if (!made.note.empty())
-    made.note = fmt::format("figures were not drawn ({}). Install gnuplot-nox and run `gnuplot *.gp` in {}.",
-                            made.note, dir.string());
+    made.note = fmt::format("figures were not drawn ({}). Install gnuplot-nox and run `gnuplot *.gp` in {}.", made.note,
+                            dir.string());
   return made;
 }
 

@@ -103,8 +103,7 @@ Results gather_results(const std::vector<fs::path>& paths) {
       more.runs = {run_from_json(read_json(path / "run.json"), (path / "run.json").string())};
     } else {
       require(fs::is_regular_file(path / "config.toml"),
-              "{}: neither a results file nor a directory with results.json, run.json or config.toml",
-              given.string());
+              "{}: neither a results file nor a directory with results.json, run.json or config.toml", given.string());
       more.runs = {run_from_records(path)};
       more.config = read_text(path / "config.toml");
     }

@@ -38,9 +38,9 @@ std::string chart_html(const Chart& chart) {
                                 escape_html(chart.id), escape_html(chart.title));
   for (size_t i = 0; i < chart.series.size(); ++i) {
     const Series& s = chart.series[i];
-    out += fmt::format(
-        "<button type=\"button\" class=\"c{} dash{}{}\" data-series=\"{}\" aria-pressed=\"{}\">{}</button>",
-        s.colour, s.dash, s.overlay ? " overlay" : "", i, !s.overlay, escape_html(s.label));
+    out +=
+        fmt::format("<button type=\"button\" class=\"c{} dash{}{}\" data-series=\"{}\" aria-pressed=\"{}\">{}</button>",
+                    s.colour, s.dash, s.overlay ? " overlay" : "", i, !s.overlay, escape_html(s.label));
   }
   return out + fmt::format(
                    "</div>\n<div class=\"plot\">{}<canvas aria-label=\"{}\"></canvas></div>\n<p "
@@ -71,9 +71,8 @@ std::string cards_html(const Results& results, const std::vector<Extrapolation>&
     out += fmt::format(
         "<div class=\"card c{}\"><div class=\"method\">{}</div><div class=\"verdict\">{}</div><div "
         "class=\"numbers\">{} at {} → {} at {}<br/>{:.3g} times the length</div></div>\n",
-        colour % kGrey, escape_html(e.group->text()), e.verdict(), perplexity_text(e.at_train_length),
-        train_length, perplexity_text(e.at_longest), e.longest,
-        static_cast<double>(e.longest) / static_cast<double>(train_length));
+        colour % kGrey, escape_html(e.group->text()), e.verdict(), perplexity_text(e.at_train_length), train_length,
+        perplexity_text(e.at_longest), e.longest, static_cast<double>(e.longest) / static_cast<double>(train_length));
   }
   return out + "</div>\n";
 }
@@ -86,8 +85,7 @@ Section findings_section(const Results& results, const std::vector<Group>& group
   const auto all = extrapolations(groups, protocol, lengths_of(results, protocol));
   if (all.empty()) return section;
   section.body += cards_html(results, all, main_train_length(groups));
-  section.body +=
-      fmt::format("<p class=\"note\">Perplexity per token; {}.</p>\n", escape_html(protocol.text()));
+  section.body += fmt::format("<p class=\"note\">Perplexity per token; {}.</p>\n", escape_html(protocol.text()));
   section.body += html_text(extrapolation_table(all));
   return section;
 }
@@ -110,8 +108,7 @@ Section saving_section(const std::vector<Group>& groups, const Protocol& protoco
   if (main.size() < all.size()) {
     Table every = saving_table(all);
     every.id += "-all", every.title = "Every method trained short";
-    section.body +=
-        "<details><summary>Every method trained short</summary>" + html_text(every) + "</details>\n";
+    section.body += "<details><summary>Every method trained short</summary>" + html_text(every) + "</details>\n";
   }
   return section;
 }
@@ -198,11 +195,11 @@ Section bias_section(const Results& results) {
                                   [&](const RunRecord& r) { return r.position == position && r.biases; });
     if (run == results.runs.end()) continue;
     const auto colour = std::find(positions.begin(), positions.end(), position) - positions.begin();
-    section.body += fmt::format(
-        "<figure class=\"c{}\"><h3>{}: {} heads{}, {} tokens</h3>{}</figure>\n", colour % kGrey,
-        escape_html(method_title(position)), run->biases->heads,
-        run->biases->slopes.empty() ? fmt::format(", layer {}, learned", run->biases->layer + 1) : "",
-        run->train_length, bias_matrices_svg(*run->biases, run->train_length));
+    section.body +=
+        fmt::format("<figure class=\"c{}\"><h3>{}: {} heads{}, {} tokens</h3>{}</figure>\n", colour % kGrey,
+                    escape_html(method_title(position)), run->biases->heads,
+                    run->biases->slopes.empty() ? fmt::format(", layer {}, learned", run->biases->layer + 1) : "",
+                    run->train_length, bias_matrices_svg(*run->biases, run->train_length));
   }
   return section;
 }
@@ -216,30 +213,27 @@ Section origin_section(const Results& results, const PageOptions& options) {
   section.body +=
       "<dl>\n" + item("Program", "longshot " + results.version) + item("Date", results.date) +
       item("Processor", results.machine.cpu) + item("Threads", number(results.machine.threads)) +
-      item("Memory",
-           results.machine.memory_bytes
-               ? fmt::format("{:.1f} GiB", static_cast<double>(*results.machine.memory_bytes) / (1 << 30))
-               : "") +
+      item("Memory", results.machine.memory_bytes
+                         ? fmt::format("{:.1f} GiB", static_cast<double>(*results.machine.memory_bytes) / (1 << 30))
+                         : "") +
       item("Data", results.data.name) + item("Tokenizer", results.data.tokenizer) +
-      item("Vocabulary", number(results.data.vocabulary)) +
-      item("Training tokens", number(results.data.train_tokens)) + "</dl>\n";
+      item("Vocabulary", number(results.data.vocabulary)) + item("Training tokens", number(results.data.train_tokens)) +
+      "</dl>\n";
   if (!results.command.empty())
     section.body += fmt::format("<h3>Command</h3>\n<pre>{}</pre>\n", escape_html(results.command));
   if (!results.config.empty())
-    section.body += fmt::format("<details><summary>Configuration</summary><pre>{}</pre></details>\n",
-                                escape_html(results.config));
+    section.body +=
+        fmt::format("<details><summary>Configuration</summary><pre>{}</pre></details>\n", escape_html(results.config));
   section.body += html_text(run_table(results));
-  section.body +=
-      "<details><summary>Every evaluation</summary>" + html_text(eval_table(results)) + "</details>\n";
+  section.body += "<details><summary>Every evaluation</summary>" + html_text(eval_table(results)) + "</details>\n";
   section.body += "<p class=\"downloads\">Records as CSV:";
   for (const Table& table : {run_table(results), eval_table(results), position_loss_table(results),
                              decomposition_table(results), curve_table(results), bias_table(results)})
     if (!table.rows.empty())
-      section.body += fmt::format(" <a download=\"{0}.csv\" href=\"data:text/csv;charset=utf-8,{1}\">{0}</a>",
-                                  table.id, escape_url(csv_text(table)));
+      section.body += fmt::format(" <a download=\"{0}.csv\" href=\"data:text/csv;charset=utf-8,{1}\">{0}</a>", table.id,
+                                  escape_url(csv_text(table)));
   section.body += "</p>\n";
-  if (!options.note.empty())
-    section.body += fmt::format("<p class=\"note\">{}</p>\n", escape_html(options.note));
+  if (!options.note.empty()) section.body += fmt::format("<p class=\"note\">{}</p>\n", escape_html(options.note));
   return section;
 }
 
@@ -282,8 +276,7 @@ std::string page_html(const Results& results, const PageOptions& options) {
   std::string navigation, body;
   for (const Section& s : sections) {
     navigation += fmt::format("<a href=\"#{}\">{}</a>\n", s.id, s.title);
-    body += fmt::format("<section id=\"{}\">\n<h2>{}</h2>\n<p>{}</p>\n{}</section>\n", s.id, s.title, s.lead,
-                        s.body);
+    body += fmt::format("<section id=\"{}\">\n<h2>{}</h2>\n<p>{}</p>\n{}</section>\n", s.id, s.title, s.lead, s.body);
   }
   Json charts = Json::array();
   for (const Chart& chart : all_charts(results)) charts.push_back(chart.to_json());

@@ -85,8 +85,8 @@ std::optional<PaperCost> paper_cost(const std::string& position, int64_t train_l
   const size_t method = method_index(position);
   if (method == kMethods.size()) return std::nullopt;
   const int64_t length = nearest_length(train_length);
-  const CostRow& row = *std::find_if(std::begin(kCosts), std::end(kCosts),
-                                     [&](const CostRow& r) { return r.length == length; });
+  const CostRow& row =
+      *std::find_if(std::begin(kCosts), std::end(kCosts), [&](const CostRow& r) { return r.length == length; });
   return PaperCost{.train_length = length,
                    .train_speed = row.train_words_per_second[method],
                    .eval_speed = row.eval_words_per_second[method],

@@ -21,12 +21,11 @@ ReportFiles write_report(const Results& results, const fs::path& dir, const Repo
   std::error_code missing;
   if (fs::is_regular_file(options.chart_js, missing)) {
     page.chart_js = read_text(options.chart_js);
-    if (page.chart_js.find("</script") != std::string::npos)
-      page.chart_js.clear();  // would end the element early
+    if (page.chart_js.find("</script") != std::string::npos) page.chart_js.clear();  // would end the element early
   }
   if (page.chart_js.empty())
-    files.notes.push_back(fmt::format(
-        "the page's charts are still drawings: {} is not there (package libjs-chart.js).", options.chart_js));
+    files.notes.push_back(fmt::format("the page's charts are still drawings: {} is not there (package libjs-chart.js).",
+                                      options.chart_js));
   write_atomically(files.page, page_html(results, page));
   return files;
 }

@@ -20,8 +20,7 @@ struct Range {
   double least, most;
 };
 constexpr Range kAny{-1e300, 1e300}, kNotNegative{0, 1e300};
-constexpr Range kCount{0, static_cast<double>(kMostCount)},
-    kPositiveCount{1, static_cast<double>(kMostCount)};
+constexpr Range kCount{0, static_cast<double>(kMostCount)}, kPositiveCount{1, static_cast<double>(kMostCount)};
 
 std::string shown(const Json& value) {
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -42,9 +41,7 @@ class Writer {
   void operator()(const char* key, const OptionalNumber& value, Range) {
     object_[key] = value ? finite(*value) : Json();
   }
-  void operator()(const char* key, const OptionalCount& value, Range) {
-    object_[key] = value ? Json(*value) : Json();
-  }
+  void operator()(const char* key, const OptionalCount& value, Range) { object_[key] = value ? Json(*value) : Json(); }
   void operator()(const char* key, const std::vector<double>& values) {
     Json list = Json::array();
     for (const double v : values) list.push_back(finite(v));
@@ -95,8 +92,7 @@ class Reader {
   // Every key must have been asked for: a misspelt one would otherwise be lost without a word.
   void finish() const {
     for (const auto& [key, value] : object_.items())
-      require(known_.contains(key), "{}: unknown field '{}'. Was the file written by a newer version?",
-              where_, key);
+      require(known_.contains(key), "{}: unknown field '{}'. Was the file written by a newer version?", where_, key);
   }
   const std::string& where() const { return where_; }
 
@@ -181,8 +177,8 @@ class Reader {
   double number(const char* key, const Json& v, Range range) const {
     require(v.is_number(), "{}: {} must be a number, not {}", where_, key, shown(v));
     const auto value = v.get<double>();
-    require(value >= range.least && value <= range.most, "{}: {} is {}, outside {:g} to {:g}", where_, key,
-            shown(v), range.least, range.most);
+    require(value >= range.least && value <= range.most, "{}: {} is {}, outside {:g} to {:g}", where_, key, shown(v),
+            range.least, range.most);
     return value;
   }
   int64_t count(const char* key, const Json& v, Range range) const {
@@ -303,13 +299,12 @@ void check(const EvalRecord& e, const Reader& reader) {
   require(e.stride <= e.length, "{}: stride {} is longer than the window {}", where, e.stride, e.length);
   require(e.mode != "nonoverlapping" || e.stride == e.length,
           "{}: nonoverlapping, but the stride is {} and the length {}", where, e.stride, e.length);
-  require(e.loss.has_value() == e.perplexity.has_value(),
-          "{}: one of loss and perplexity is null, the other is not", where);
+  require(e.loss.has_value() == e.perplexity.has_value(), "{}: one of loss and perplexity is null, the other is not",
+          where);
   if (!e.loss) return;
   const double expected = std::exp(*e.loss);
   require(std::abs(*e.perplexity - expected) <= 1e-3 * expected,
-          "{}: perplexity is {:g}, but exp(loss) = exp({:g}) = {:g}", where, *e.perplexity, *e.loss,
-          expected);
+          "{}: perplexity is {:g}, but exp(loss) = exp({:g}) = {:g}", where, *e.perplexity, *e.loss, expected);
 }
 
 void check(const PositionLoss& p, const Reader& reader) {
@@ -322,20 +317,19 @@ void check(const Decomposition& d, const Reader& reader) {
   const double sum = d.curse_relief + d.beyond;
   const double size = std::abs(d.curse_relief) + std::abs(d.beyond);
   require(std::abs(d.total - sum) <= 1e-6 + 1e-6 * size,
-          "{}: total is {:g}, but curse_relief + beyond = {:g} + {:g} = {:g}", where, d.total, d.curse_relief,
-          d.beyond, sum);
+          "{}: total is {:g}, but curse_relief + beyond = {:g} + {:g} = {:g}", where, d.total, d.curse_relief, d.beyond,
+          sum);
 }
 
 void check(const Biases& b, const Reader& reader) {
   const std::string& where = reader.where();
-  require(b.slopes.empty() != b.table.empty(), "{}: either slopes or table must be given, and not both",
-          where);
+  require(b.slopes.empty() != b.table.empty(), "{}: either slopes or table must be given, and not both", where);
   const size_t heads = b.slopes.empty() ? b.table.size() : b.slopes.size();
-  require(static_cast<int64_t>(heads) == b.heads, "{}: heads is {}, but there are {} {}", where, b.heads,
-          heads, b.slopes.empty() ? "tables" : "slopes");
+  require(static_cast<int64_t>(heads) == b.heads, "{}: heads is {}, but there are {} {}", where, b.heads, heads,
+          b.slopes.empty() ? "tables" : "slopes");
   for (const auto& row : b.table)
-    require(!row.empty() && row.size() == b.table[0].size(), "{}: a table has {} distances, the first {}",
-            where, row.size(), b.table[0].size());
+    require(!row.empty() && row.size() == b.table[0].size(), "{}: a table has {} distances, the first {}", where,
+            row.size(), b.table[0].size());
 }
 
 void check(const RunRecord& r, const Reader& reader) {
@@ -343,8 +337,8 @@ void check(const RunRecord& r, const Reader& reader) {
   require(!r.name.empty(), "{}: name is empty", where);
   require(!r.position.empty(), "{}: position is empty", where);
   for (size_t i = 1; i < r.curve.size(); ++i)
-    require(r.curve[i - 1].step < r.curve[i].step, "{}: curve goes from step {} to step {}", where,
-            r.curve[i - 1].step, r.curve[i].step);
+    require(r.curve[i - 1].step < r.curve[i].step, "{}: curve goes from step {} to step {}", where, r.curve[i - 1].step,
+            r.curve[i].step);
 }
 
 void check(const Results& r, const Reader& reader) {

@@ -21,8 +21,7 @@ struct EvalRecord {
   std::string split = "valid";
   std::string score = "same";  // "same": the same tokens at every length; "all": every token of the split
   int64_t tokens = 0;          // scored
-  OptionalNumber loss{}, standard_error{}, perplexity{}, word_perplexity{}, bits_per_byte{},
-      tokens_per_second{};
+  OptionalNumber loss{}, standard_error{}, perplexity{}, word_perplexity{}, bits_per_byte{}, tokens_per_second{};
   OptionalCount peak_memory_bytes{};
 };
 

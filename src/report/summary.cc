@@ -50,8 +50,7 @@ std::optional<Stat> stat_of_evals(const Group& group, Field EvalRecord::*field, 
   std::vector<double> values;
   for (const RunRecord* run : group.runs)
     for (const EvalRecord& e : run->evals)
-      if (e.length == length && protocol.matches(e) && e.*field)
-        values.push_back(static_cast<double>(*(e.*field)));
+      if (e.length == length && protocol.matches(e) && e.*field) values.push_back(static_cast<double>(*(e.*field)));
   return stat_of(values);
 }
 
@@ -105,24 +104,19 @@ Measured Group::perplexity(const Protocol& protocol, int64_t length) const {
 
 std::optional<Stat> Group::of(OptionalNumber RunRecord::*field) const { return stat_of_runs(*this, field); }
 std::optional<Stat> Group::of(OptionalCount RunRecord::*field) const { return stat_of_runs(*this, field); }
-std::optional<Stat> Group::of(OptionalNumber EvalRecord::*field, const Protocol& protocol,
-                              int64_t length) const {
+std::optional<Stat> Group::of(OptionalNumber EvalRecord::*field, const Protocol& protocol, int64_t length) const {
   return stat_of_evals(*this, field, protocol, length);
 }
-std::optional<Stat> Group::of(OptionalCount EvalRecord::*field, const Protocol& protocol,
-                              int64_t length) const {
+std::optional<Stat> Group::of(OptionalCount EvalRecord::*field, const Protocol& protocol, int64_t length) const {
   return stat_of_evals(*this, field, protocol, length);
 }
 
-std::string Group::text() const {
-  return fmt::format("{} trained at {}", method_title(position), train_length);
-}
+std::string Group::text() const { return fmt::format("{} trained at {}", method_title(position), train_length); }
 
 std::vector<std::string> positions_of(const Results& results) {
   std::vector<std::string> positions;
   for (const RunRecord& run : results.runs) add_once(positions, run.position);
-  std::stable_partition(positions.begin(), positions.end(),
-                        [](const std::string& p) { return p == "alibi"; });
+  std::stable_partition(positions.begin(), positions.end(), [](const std::string& p) { return p == "alibi"; });
   return positions;
 }
 
@@ -197,11 +191,11 @@ bool Saving::same() const {
 
 std::string Saving::sentence() const {
   const double change = short_perplexity.mean / long_perplexity.mean - 1;
-  std::string text = fmt::format(
-      "{}, tested at {}, reaches perplexity {}; {} reaches {}: {}", shorter->text(), longer->train_length,
-      perplexity_text(short_perplexity.mean), longer->text(), perplexity_text(long_perplexity.mean),
-      same() ? std::string("the same within the spread")
-             : fmt::format("{:.1f}% {}", 100 * std::abs(change), change < 0 ? "better" : "worse"));
+  std::string text =
+      fmt::format("{}, tested at {}, reaches perplexity {}; {} reaches {}: {}", shorter->text(), longer->train_length,
+                  perplexity_text(short_perplexity.mean), longer->text(), perplexity_text(long_perplexity.mean),
+                  same() ? std::string("the same within the spread")
+                         : fmt::format("{:.1f}% {}", 100 * std::abs(change), change < 0 ? "better" : "worse"));
   std::vector<std::string> parts;
   if (time_saved) parts.push_back(change_text(*time_saved, "less training time", "more training time"));
   if (memory_saved) parts.push_back(change_text(*memory_saved, "less memory", "more memory"));
@@ -217,11 +211,10 @@ std::vector<Saving> savings(const std::vector<Group>& groups, const Protocol& pr
       const Measured a = shorter.perplexity(protocol, longer.train_length);
       const Measured b = longer.perplexity(protocol, longer.train_length);
       if (!a.stat || !b.stat) continue;
-      Saving saving{
-          .shorter = &shorter, .longer = &longer, .short_perplexity = *a.stat, .long_perplexity = *b.stat};
+      Saving saving{.shorter = &shorter, .longer = &longer, .short_perplexity = *a.stat, .long_perplexity = *b.stat};
       saving.time_saved = saved(shorter.of(&RunRecord::train_seconds), longer.of(&RunRecord::train_seconds));
-      saving.memory_saved = saved(shorter.of(&RunRecord::train_peak_memory_bytes),
-                                  longer.of(&RunRecord::train_peak_memory_bytes));
+      saving.memory_saved =
+          saved(shorter.of(&RunRecord::train_peak_memory_bytes), longer.of(&RunRecord::train_peak_memory_bytes));
       const auto fast = shorter.of(&RunRecord::train_tokens_per_second),
                  slow = longer.of(&RunRecord::train_tokens_per_second);
       if (fast && slow && slow->mean > 0) saving.speed_gained = fast->mean / slow->mean - 1;
@@ -232,8 +225,7 @@ std::vector<Saving> savings(const std::vector<Group>& groups, const Protocol& pr
     return std::tuple(s.shorter->position != first, s.shorter->train_length, s.longer->train_length,
                       s.longer->position != "sinusoidal");
   };
-  std::stable_sort(all.begin(), all.end(),
-                   [&](const Saving& a, const Saving& b) { return rank(a) < rank(b); });
+  std::stable_sort(all.begin(), all.end(), [&](const Saving& a, const Saving& b) { return rank(a) < rank(b); });
   return all;
 }
 

@@ -47,8 +47,7 @@ struct Group {
 
 // Pointers into `results`. ALiBi first, then the order in which the methods appear; lengths rise.
 std::vector<Group> groups_of(const Results& results);
-std::vector<Protocol> protocols_of(
-    const Results& results);  // the main one first: non-overlapping, if there is one
+std::vector<Protocol> protocols_of(const Results& results);  // the main one first: non-overlapping, if there is one
 std::vector<int64_t> lengths_of(const Results& results, const Protocol& protocol);
 std::vector<int64_t> train_lengths_of(const Results& results);
 std::vector<std::string> positions_of(const Results& results);

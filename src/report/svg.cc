@@ -27,8 +27,7 @@ bool drawable(const ChartPoint& p, const Chart& chart) {
 }
 
 std::string point_text(const Chart& chart, const Series& s, const ChartPoint& p) {
-  const std::string at =
-      chart.kind == Chart::Kind::kBars ? chart.categories[static_cast<size_t>(p.x)] : tick_text(p.x);
+  const std::string at = chart.kind == Chart::Kind::kBars ? chart.categories[static_cast<size_t>(p.x)] : tick_text(p.x);
   std::string text = fmt::format("{}, {}: {:.4g}", s.label, at, p.y);
   if (p.low && p.high) text += fmt::format(" ({:.4g} to {:.4g} over seeds)", *p.low, *p.high);
   return text;
@@ -64,11 +63,11 @@ std::string lines_svg(const Chart& chart, const Series& s, const Scale& x, const
       lower = fmt::format("L{:.1f} {:.1f}", x(p.x), y(*p.low)) + lower;
     }
     if (few && !s.overlay)
-      dots += fmt::format("{}><title>{}</title>{}", marker(s.colour, x(p.x), y(p.y)),
-                          escape_html(point_text(chart, s, p)),
-                          s.colour % 4 == 0   ? "</circle>"
-                          : s.colour % 4 == 1 ? "</rect>"
-                                              : "</path>");
+      dots +=
+          fmt::format("{}><title>{}</title>{}", marker(s.colour, x(p.x), y(p.y)), escape_html(point_text(chart, s, p)),
+                      s.colour % 4 == 0   ? "</circle>"
+                      : s.colour % 4 == 1 ? "</rect>"
+                                          : "</path>");
   }
   std::string out;
   if (!upper.empty()) out += fmt::format("<path class=\"band\" d=\"{}{}Z\"/>", upper, lower);
@@ -90,8 +89,7 @@ std::string bars_svg(const Chart& chart, size_t index, const Scale& x, const Sca
         "<rect class=\"bar\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" "
         "height=\"{:.1f}\"><title>{}</title></rect>"
         "<text class=\"value\" x=\"{:.1f}\" y=\"{:.1f}\">{:.2f}</text>",
-        left, top, 0.92 * slot, height, escape_html(point_text(chart, s, p)), left + 0.46 * slot, top - 4,
-        p.y);
+        left, top, 0.92 * slot, height, escape_html(point_text(chart, s, p)), left + 0.46 * slot, top - 4, p.y);
   }
   return out;
 }
@@ -105,25 +103,23 @@ std::string axes_svg(const Chart& chart, const Range2& r, const Scale& x, const 
         kLeft, y(tick), kWidth - kRight, kLeft - 7, y(tick) + 4, tick_text(tick));
   if (chart.kind == Chart::Kind::kBars) {
     for (size_t c = 0; c < chart.categories.size(); ++c)
-      out += fmt::format("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>",
-                         x(static_cast<double>(c)), kHeight - kBottom + 18, escape_html(chart.categories[c]));
+      out += fmt::format("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", x(static_cast<double>(c)),
+                         kHeight - kBottom + 18, escape_html(chart.categories[c]));
   } else {
-    const auto ticks =
-        chart.x.ticks.empty() ? ticks_between(r.x_least, r.x_most, chart.x.log) : chart.x.ticks;
+    const auto ticks = chart.x.ticks.empty() ? ticks_between(r.x_least, r.x_most, chart.x.log) : chart.x.ticks;
     double last = -1e9;
     for (const double tick : ticks) {
       if (tick < r.x_least || tick > r.x_most) continue;
-      out +=
-          fmt::format("<path class=\"grid\" d=\"M{:.1f} {:.1f}V{:.1f}\"/>", x(tick), kTop, kHeight - kBottom);
+      out += fmt::format("<path class=\"grid\" d=\"M{:.1f} {:.1f}V{:.1f}\"/>", x(tick), kTop, kHeight - kBottom);
       const double half = 4.0 * static_cast<double>(tick_text(tick).size());
       if (x(tick) - half < last) continue;  // would touch the label before
       last = x(tick) + half + 4;
-      out += fmt::format("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", x(tick),
-                         kHeight - kBottom + 18, tick_text(tick));
+      out += fmt::format("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", x(tick), kHeight - kBottom + 18,
+                         tick_text(tick));
     }
   }
-  out += fmt::format("<text class=\"name\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>",
-                     (kLeft + kWidth - kRight) / 2, kHeight - 8, escape_html(chart.x.label));
+  out += fmt::format("<text class=\"name\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", (kLeft + kWidth - kRight) / 2,
+                     kHeight - 8, escape_html(chart.x.label));
   out += fmt::format("<text class=\"name\" transform=\"translate(14 {:.1f}) rotate(-90)\">{}</text>",
                      (kTop + kHeight - kBottom) / 2, escape_html(chart.y.label));
   for (const Mark& mark : chart.marks)
@@ -136,9 +132,8 @@ std::string axes_svg(const Chart& chart, const Range2& r, const Scale& x, const 
 
 std::string slope_text(double slope) {
   const double inverse = 1 / slope;
-  return std::abs(inverse - std::round(inverse)) < 1e-4 * inverse && inverse < 1e6
-             ? fmt::format("1/{:.0f}", inverse)
-             : fmt::format("{:.4g}", slope);
+  return std::abs(inverse - std::round(inverse)) < 1e-4 * inverse && inverse < 1e6 ? fmt::format("1/{:.0f}", inverse)
+                                                                                   : fmt::format("{:.4g}", slope);
 }
 
 }  // namespace
@@ -151,15 +146,14 @@ std::string chart_svg(const Chart& chart) {
       "<svg class=\"chart\" viewBox=\"0 0 {0} {1}\" role=\"img\" aria-label=\"{2}\"><clipPath "
       "id=\"clip-{3}\"><rect x=\"{4}\" "
       "y=\"{5}\" width=\"{6}\" height=\"{7}\"/></clipPath>",
-      kWidth, kHeight, escape_html(chart.title), escape_html(chart.id), kLeft, kTop - 12,
-      kWidth - kLeft - kRight + 6, kHeight - kTop - kBottom + 12);
+      kWidth, kHeight, escape_html(chart.title), escape_html(chart.id), kLeft, kTop - 12, kWidth - kLeft - kRight + 6,
+      kHeight - kTop - kBottom + 12);
   out += axes_svg(chart, r, x, y);
   out += fmt::format("<g clip-path=\"url(#clip-{})\">", escape_html(chart.id));
   for (size_t i = chart.series.size(); i-- > 0;) {  // the first one on top
     const Series& s = chart.series[i];
-    out +=
-        fmt::format("<g data-series=\"{}\" class=\"c{}{}\">{}</g>", i, s.colour, s.overlay ? " off" : "",
-                    chart.kind == Chart::Kind::kBars ? bars_svg(chart, i, x, y) : lines_svg(chart, s, x, y));
+    out += fmt::format("<g data-series=\"{}\" class=\"c{}{}\">{}</g>", i, s.colour, s.overlay ? " off" : "",
+                       chart.kind == Chart::Kind::kBars ? bars_svg(chart, i, x, y) : lines_svg(chart, s, x, y));
   }
   return out + "</g></svg>";
 }
@@ -182,11 +176,9 @@ std::string bias_matrices_svg(const Biases& biases, int64_t tokens) {
     for (int64_t d = 1; d < size; ++d) largest = std::max(largest, bias_at(d));
     out += fmt::format(
         "<g transform=\"translate({:.0f} {:.0f})\"><text class=\"tick start\" x=\"0\" y=\"13\">{}{}</text>",
-        static_cast<double>(h % kAcross) * (side + kGap),
-        static_cast<double>(h / kAcross) * (side + kLabel + 8), h + 1,
+        static_cast<double>(h % kAcross) * (side + kGap), static_cast<double>(h / kAcross) * (side + kLabel + 8), h + 1,
         biases.slopes.empty() ? "" : ": m = " + slope_text(biases.slopes[head]));
-    out += fmt::format("<rect class=\"frame\" x=\"0\" y=\"{}\" width=\"{}\" height=\"{}\"/>", kLabel, side,
-                       side);
+    out += fmt::format("<rect class=\"frame\" x=\"0\" y=\"{}\" width=\"{}\" height=\"{}\"/>", kLabel, side, side);
     // All keys at one distance lie on one diagonal and have one shade: a path of size - d cells.
     for (int64_t d = 0; d < size; ++d) {
       std::string path = fmt::format("M0 {}", kLabel + kCell * static_cast<double>(d));

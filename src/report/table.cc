@@ -48,8 +48,7 @@ Cell text_cell(std::string text) { return {.text = text, .raw = text}; }
 
 Cell number_cell(const OptionalNumber& value, int decimals) {
   if (!value) return {.text = "–", .raw = "", .number = true};
-  return {
-      .text = fmt::format("{:.{}f}", *value, decimals), .raw = fmt::format("{:.9g}", *value), .number = true};
+  return {.text = fmt::format("{:.{}f}", *value, decimals), .raw = fmt::format("{:.9g}", *value), .number = true};
 }
 
 Cell count_cell(const OptionalCount& value) {
@@ -83,9 +82,7 @@ std::string terminal_text(const Table& table) {
 
 std::string csv_text(const Table& table) {
   std::string out;
-  const auto add = [&](const std::string& text, bool last) {
-    out.append(csv_field(text)).append(last ? "\r\n" : ",");
-  };
+  const auto add = [&](const std::string& text, bool last) { out.append(csv_field(text)).append(last ? "\r\n" : ","); };
   for (size_t c = 0; c < table.header.size(); ++c) add(table.header[c], c + 1 == table.header.size());
   for (const auto& row : table.rows)
     for (size_t c = 0; c < row.size(); ++c) add(row[c].raw, c + 1 == row.size());
@@ -122,12 +119,11 @@ std::vector<Table> perplexity_tables(const Results& results) {
   std::vector<Table> tables;
   const std::vector<Group> groups = groups_of(results);
   for (const Protocol& protocol : protocols_of(results)) {
-    Table table{
-        .id = fmt::format("perplexity-{}", tables.size() + 1),
-        .title = fmt::format("Perplexity, {}", protocol.text()),
-        .note = "Rows: method and training length; columns: test length. * or bold: the lowest of a column.",
-        .header = {"method", "trained at"},
-        .rows = {}};
+    Table table{.id = fmt::format("perplexity-{}", tables.size() + 1),
+                .title = fmt::format("Perplexity, {}", protocol.text()),
+                .note = "Rows: method and training length; columns: test length. * or bold: the lowest of a column.",
+                .header = {"method", "trained at"},
+                .rows = {}};
     const std::vector<int64_t> lengths = lengths_of(results, protocol);
     for (const int64_t length : lengths) table.header.push_back(fmt::format("{}", length));
     for (const Group& group : groups) {
@@ -136,9 +132,8 @@ std::vector<Table> perplexity_tables(const Results& results) {
       for (const int64_t length : lengths) {
         const Measured measured = group.perplexity(protocol, length);
         any = any || measured.asked;
-        row.push_back(measured.stat
-                          ? perplexity_cell(*measured.stat)
-                          : Cell{.text = measured.asked ? "not finite" : "–", .raw = "", .number = true});
+        row.push_back(measured.stat ? perplexity_cell(*measured.stat)
+                                    : Cell{.text = measured.asked ? "not finite" : "–", .raw = "", .number = true});
       }
       if (any) table.rows.push_back(std::move(row));
     }

@@ -47,8 +47,7 @@ std::string escape_url(std::string_view text) {
 }
 
 size_t text_width(std::string_view utf8) {
-  return static_cast<size_t>(
-      std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<size_t>(std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 std::string method_title(std::string_view position) {

@@ -22,7 +22,8 @@ std::vector<NamedTensor> named(const Parameters& parameters, std::span<const flo
   return tensors;
 }
 
-void fill_block(const Safetensors& file, const Parameters& parameters, std::span<float> block, const std::string& prefix) {
+void fill_block(const Safetensors& file, const Parameters& parameters, std::span<float> block,
+                const std::string& prefix) {
   for (const Tensor& t : parameters.tensors()) {
     const NamedTensor& stored = file.at(prefix + t.name);
     require(stored.shape == t.shape, "{}: tensor '{}' has shape {}, the model wants {}. Another model's checkpoint?",
@@ -74,7 +75,8 @@ void save_checkpoint(const fs::path& dir, const CheckpointContent& content) {
     if (content.optimizer) {
       auto tensors = named(parameters, content.optimizer->first(), "first.");
       if (!content.optimizer->second().empty()) {
-        for (NamedTensor& t : named(parameters, content.optimizer->second(), "second.")) tensors.push_back(std::move(t));
+        for (NamedTensor& t : named(parameters, content.optimizer->second(), "second."))
+          tensors.push_back(std::move(t));
       }
       write_safetensors(aside / kOptimizerFile, tensors);
       files[kOptimizerFile] = file_record(aside / kOptimizerFile);
@@ -130,8 +132,9 @@ CheckpointInfo read_checkpoint(const fs::path& dir) {
 void load_weights(const fs::path& dir, Transformer& model) {
   const Safetensors file(dir / kModelFile);
   Parameters& parameters = model.parameters();
-  require(file.tensors().size() == parameters.tensors().size(), "{}: {} tensors, the model has {}. Another model's checkpoint?",
-          file.path().string(), file.tensors().size(), parameters.tensors().size());
+  require(file.tensors().size() == parameters.tensors().size(),
+          "{}: {} tensors, the model has {}. Another model's checkpoint?", file.path().string(), file.tensors().size(),
+          parameters.tensors().size());
   fill_block(file, parameters, parameters.values(), "");
 }
 

@@ -15,11 +15,11 @@ namespace longshot {
 struct CheckpointInfo {
   int64_t step = 0;
   ModelConfig model;
-  std::string tokenizer_file;   // name inside the directory; "" when there is none
+  std::string tokenizer_file;  // name inside the directory; "" when there is none
   uint64_t tokenizer_hash = 0;
   Optimizer::State optimizer;
   bool has_optimizer = false;
-  Json train;                   // options of the training run, by name
+  Json train;  // options of the training run, by name
 };
 
 struct CheckpointContent {

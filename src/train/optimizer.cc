@@ -40,8 +40,7 @@ void OptimizerConfig::validate() const {
   require_usage(clip >= 0, "--clip must not be negative, but is {}", clip);
 }
 
-Optimizer::Optimizer(const OptimizerConfig& config, Parameters& parameters)
-    : config_(config), parameters_(parameters) {
+Optimizer::Optimizer(const OptimizerConfig& config, Parameters& parameters) : config_(config), parameters_(parameters) {
   for (const Tensor& t : parameters.tensors()) {
     for (int64_t at = 0; at < t.size; at += kRangeFloats) {
       ranges_.push_back({t.offset + at, std::min(kRangeFloats, t.size - at), t.decay});
@@ -88,9 +87,12 @@ double Optimizer::step(double lr) {
                         .count = r.count,
                         .grad_scale = static_cast<float>(scale),
                         .decay = static_cast<float>(r.decay ? config_.weight_decay : 0.0)};
-    if (config_.optimizer == "adamw") adamw_update(adamw, u);
-    else if (config_.optimizer == "nag") nag_update(nag, u);
-    else sgd_update(sgd, u);
+    if (config_.optimizer == "adamw")
+      adamw_update(adamw, u);
+    else if (config_.optimizer == "nag")
+      nag_update(nag, u);
+    else
+      sgd_update(sgd, u);
   });
   state.last_lr = lr;
   return norm;

@@ -44,8 +44,8 @@ class Optimizer {
   double gradient_norm();
   OptimizerConfig config_;
   Parameters& parameters_;
-  std::vector<Range> ranges_;        // fixed pieces: the same sums for any number of threads
-  std::vector<double> partial_;      // [ranges]
+  std::vector<Range> ranges_;    // fixed pieces: the same sums for any number of threads
+  std::vector<double> partial_;  // [ranges]
   std::span<float> first_, second_;
   Workspace memory_;
 };

@@ -20,7 +20,9 @@ class Clock {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-int64_t sequences_per_step(const TrainConfig& config, int64_t length) { return std::max<int64_t>(config.batch_tokens / length, 1); }
+int64_t sequences_per_step(const TrainConfig& config, int64_t length) {
+  return std::max<int64_t>(config.batch_tokens / length, 1);
+}
 
 int64_t sequences_at_once(const TrainConfig& config, int64_t length) {
   const int64_t tokens = config.micro_batch_tokens > 0 ? config.micro_batch_tokens : kMicroBatchTokens;
@@ -47,8 +49,8 @@ void TrainConfig::fields(Options& o) {
 
 void TrainConfig::validate(int64_t length) const {
   require_usage(steps > 0, "--steps must be positive, not {}", steps);
-  require_usage(batch_tokens >= length, "--batch-tokens ({}) must hold at least one sequence of --length {}", batch_tokens,
-                length);
+  require_usage(batch_tokens >= length, "--batch-tokens ({}) must hold at least one sequence of --length {}",
+                batch_tokens, length);
   require_usage(micro_batch_tokens == 0 || micro_batch_tokens >= length,
                 "--micro-batch-tokens ({}) must hold at least one sequence of --length {}", micro_batch_tokens, length);
   require_usage(keep > 0, "--keep must be positive, not {}", keep);
@@ -132,14 +134,17 @@ double Trainer::train_step(int64_t step) {
   const auto size = static_cast<size_t>(micro_sequences_ * length);
   double sum = 0;
   for (int64_t m = 0; m < passes; ++m) {
-    const auto part = [&](const std::vector<int32_t>& v) { return std::span(v).subspan(static_cast<size_t>(m) * size, size); };
+    const auto part = [&](const std::vector<int32_t>& v) {
+      return std::span(v).subspan(static_cast<size_t>(m) * size, size);
+    };
     TrainingBatch micro{.sequences = micro_sequences_,
                         .length = length,
                         .inputs = part(batch_.inputs),
                         .targets = part(batch_.targets),
                         .first_key = {}};
     if (inputs_.model.config().document_mask) micro.first_key = part(batch_.doc_start);
-    const uint64_t key = random_bits(config_.seed, Stream::kDropout, static_cast<uint64_t>(step), static_cast<uint64_t>(m));
+    const uint64_t key =
+        random_bits(config_.seed, Stream::kDropout, static_cast<uint64_t>(step), static_cast<uint64_t>(m));
     sum += pass_.run(micro, static_cast<float>(1 / targets), key);
   }
   gradient_norm_ = optimizer_.step(learning_rate(config_.schedule, config_.steps, step));
@@ -154,11 +159,9 @@ void Trainer::save(int64_t step) {
   Json train;
   for (const Option& o : options.all()) train[o.name] = o.get();
   train["seconds"] = seconds_;
-  save_checkpoint(inputs_.run.checkpoint(step), {.model = inputs_.model,
-                                                 .optimizer = &optimizer_,
-                                                 .tokenizer = inputs_.tokenizer,
-                                                 .step = step,
-                                                 .train = train});
+  save_checkpoint(
+      inputs_.run.checkpoint(step),
+      {.model = inputs_.model, .optimizer = &optimizer_, .tokenizer = inputs_.tokenizer, .step = step, .train = train});
   saved_step_ = step;
   prune();
 }
@@ -197,10 +200,11 @@ Trainer::Result Trainer::train(const TrainerCallbacks& callbacks) {
   Result result{.step = start_};
   for (int64_t step = start_; step < config_.steps && !result.finished; ++step) {
     result.loss = train_step(step);
-    require(std::isfinite(result.loss) && std::isfinite(gradient_norm_),
-            "step {}: the loss is {} and the gradient's norm {}. Use a lower --lr, a longer --warmup or a smaller --clip; "
-            "checkpoints before this step are intact.",
-            step, result.loss, gradient_norm_);
+    require(
+        std::isfinite(result.loss) && std::isfinite(gradient_norm_),
+        "step {}: the loss is {} and the gradient's norm {}. Use a lower --lr, a longer --warmup or a smaller --clip; "
+        "checkpoints before this step are intact.",
+        step, result.loss, gradient_norm_);
     const int64_t done = step + 1;
     const double elapsed = clock.seconds() - away;
     seconds_ = before + elapsed;

@@ -30,11 +30,11 @@ struct TrainConfig {
 };
 
 struct StepReport {
-  int64_t step = 0, steps = 0;    // updates done, updates in all
-  double loss = 0;                // mean over the targets of the last step, nats
+  int64_t step = 0, steps = 0;  // updates done, updates in all
+  double loss = 0;              // mean over the targets of the last step, nats
   double lr = 0, gradient_norm = 0;
-  double tokens_per_second = 0;   // since the report before
-  double seconds = 0;             // of training in this run, resumed parts included
+  double tokens_per_second = 0;  // since the report before
+  double seconds = 0;            // of training in this run, resumed parts included
   double flops_per_second = 0;
 };
 

@@ -38,7 +38,8 @@ TEST(Program, HelpEverywhere) {
   EXPECT_EQ(longshot_run(dir, "--help").code, 0);
   EXPECT_EQ(longshot_run(dir, "").code, 2);
   EXPECT_THAT(longshot_run(dir, "--version").out, HasSubstr("longshot "));
-  for (const char* command : {"prepare", "train", "eval", "compare", "report", "import", "info", "bench", "positions"}) {
+  for (const char* command :
+       {"prepare", "train", "eval", "compare", "report", "import", "info", "bench", "positions"}) {
     const Outcome help = longshot_run(dir, std::string(command) + " --help");
     EXPECT_EQ(help.code, 0) << command;
     EXPECT_THAT(help.out, HasSubstr("usage: longshot " + std::string(command)));
@@ -77,7 +78,8 @@ TEST(Program, TrainEvalInfo) {
   ScratchDir dir;
   write_token_set(dir / "data", 3000);
   const std::string run = (dir / "run").string(), data = (dir / "data").string();
-  const Outcome trained = longshot_run(dir, fmt::format("train --data {} --out {} --steps 12 --eval-every 6 {}", data, run, kSmall));
+  const Outcome trained =
+      longshot_run(dir, fmt::format("train --data {} --out {} --steps 12 --eval-every 6 {}", data, run, kSmall));
   ASSERT_EQ(trained.code, 0) << trained.err;
   EXPECT_THAT(trained.err, testing::AllOf(HasSubstr("tokens/s"), HasSubstr("% of peak"), HasSubstr("validation loss")));
   const Outcome again = longshot_run(dir, fmt::format("train --data {} --out {} --steps 12 {}", data, run, kSmall));
@@ -85,7 +87,8 @@ TEST(Program, TrainEvalInfo) {
   EXPECT_THAT(again.err, HasSubstr("--resume"));
 
   const std::string json = (dir / "eval.json").string();
-  const Outcome scored = longshot_run(dir, fmt::format("eval {} --data {} --lengths 24,96,300 --json {}", run, data, json));
+  const Outcome scored =
+      longshot_run(dir, fmt::format("eval {} --data {} --lengths 24,96,300 --json {}", run, data, json));
   ASSERT_EQ(scored.code, 0) << scored.err;
   EXPECT_THAT(scored.out, HasSubstr("beyond training length"));
   const Json results = read_json(json);
@@ -97,7 +100,8 @@ TEST(Program, TrainEvalInfo) {
     EXPECT_NEAR(r["perplexity"].get<double>(), std::exp(r["loss"].get<double>()), 1e-9 * r["perplexity"].get<double>());
     EXPECT_TRUE(r["bits_per_byte"].is_number());
   }
-  EXPECT_THAT(longshot_run(dir, "info " + run).out, testing::AllOf(HasSubstr("alibi"), HasSubstr("train length  24"), HasSubstr("slopes")));
+  EXPECT_THAT(longshot_run(dir, "info " + run).out,
+              testing::AllOf(HasSubstr("alibi"), HasSubstr("train length  24"), HasSubstr("slopes")));
   EXPECT_EQ(longshot_run(dir, "info --json " + run).code, 0);
 }
 
@@ -121,12 +125,15 @@ TEST(Program, BadInputGetsAMessageAndACode) {
   expect("eval /nonexistent --data " + data, 1, "/nonexistent");
   expect("info /nonexistent", 1, "/nonexistent");
   std::ofstream(dir / "file") << "x";
-  expect(fmt::format("train --data {} --out {}/run {} --steps 3", data, (dir / "file").string(), kSmall), 1, "cannot create");
+  expect(fmt::format("train --data {} --out {}/run {} --steps 3", data, (dir / "file").string(), kSmall), 1,
+         "cannot create");
 
   ASSERT_EQ(longshot_run(dir, train + "--steps 3").code, 0);
   std::ofstream(dir / "words.txt") << small_text(3000);
-  ASSERT_EQ(longshot_run(dir, fmt::format("prepare {} --tokenizer word --split 0.5,0.5,0 --out {}", (dir / "words.txt").string(),
-                                          (dir / "other").string())).code, 0);
+  ASSERT_EQ(longshot_run(dir, fmt::format("prepare {} --tokenizer word --split 0.5,0.5,0 --out {}",
+                                          (dir / "words.txt").string(), (dir / "other").string()))
+                .code,
+            0);
   expect(fmt::format("eval {} --data {}", run, (dir / "other").string()), 1, "tokenizer");
   const std::string tokens = read_text(dir / "data/valid.tokens");
   write_atomically(dir / "data/valid.tokens", tokens.substr(0, tokens.size() / 2));
@@ -143,7 +150,8 @@ TEST(Program, AFullDiskLosesNothing) {
   ASSERT_EQ(longshot_run(dir, first + " --max-seconds 0").code, 0);
   const std::string before = read_text(find_checkpoint(dir / "run") / kModelFile);
   // No file may grow beyond 64 kB: the next checkpoint cannot be written.
-  const Outcome o = shell(dir, fmt::format("ulimit -f 64; {} train --resume --out {} --steps 8", LONGSHOT_PROGRAM, run));
+  const Outcome o =
+      shell(dir, fmt::format("ulimit -f 64; {} train --resume --out {} --steps 8", LONGSHOT_PROGRAM, run));
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.err, HasSubstr("cannot write"));
   EXPECT_EQ(read_text(find_checkpoint(dir / "run") / kModelFile), before);
@@ -172,9 +180,10 @@ int run_and_signal(const std::vector<std::string>& arguments, std::chrono::milli
 }
 
 std::vector<std::string> train_arguments(const fs::path& data, const fs::path& out) {
-  return {"train", "--data", data.string(), "--out", out.string(), "--resume", "--layers", "2", "--dim", "32", "--heads", "4",
-          "--length", "24", "--batch-tokens", "480", "--warmup", "2", "--threads", "1", "--steps", "120", "--save-every", "1",
-          "--dropout", "0.1", "--eval-every", "50", "--eval-tokens", "100"};
+  return {"train",     "--data", data.string(),  "--out", out.string(),    "--resume", "--layers",       "2",
+          "--dim",     "32",     "--heads",      "4",     "--length",      "24",       "--batch-tokens", "480",
+          "--warmup",  "2",      "--threads",    "1",     "--steps",       "120",      "--save-every",   "1",
+          "--dropout", "0.1",    "--eval-every", "50",    "--eval-tokens", "100"};
 }
 
 std::string joined(const std::vector<std::string>& words) {

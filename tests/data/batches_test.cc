@@ -133,11 +133,9 @@ TEST_F(BatchesTest, DocumentStartsAreTheLastStartAtOrBeforeTheInput) {
 
 TEST_F(BatchesTest, EmptySetsAndLengthsAreRefused) {
   const TokenFile none = tokens(0);
-  EXPECT_THAT(error_of([&] { Batches(none, {.length = 4, .sequences = 1}); }),
-              testing::HasSubstr("no tokens"));
+  EXPECT_THAT(error_of([&] { Batches(none, {.length = 4, .sequences = 1}); }), testing::HasSubstr("no tokens"));
   const TokenFile some = tokens(4);
-  EXPECT_THAT(error_of([&] { Batches(some, {.length = 0, .sequences = 1}); }),
-              testing::HasSubstr("length (0)"));
+  EXPECT_THAT(error_of([&] { Batches(some, {.length = 0, .sequences = 1}); }), testing::HasSubstr("length (0)"));
 }
 
 }  // namespace

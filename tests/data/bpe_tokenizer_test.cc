@@ -85,18 +85,16 @@ TEST(Gpt2, TrickyStrings) {
 // The regular expression itself, through PCRE2.
 std::vector<std::string> pieces_by_regex(const std::string& text) {
   static pcre2_code* const code = [] {
-    const std::string pattern =
-        R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+    const std::string pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
     int error = 0;
     PCRE2_SIZE at = 0;
-    return pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_UCP,
-                         &error, &at, nullptr);
+    return pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_UCP, &error,
+                         &at, nullptr);
   }();
   std::vector<std::string> pieces;
   pcre2_match_data* data = pcre2_match_data_create_from_pattern(code, nullptr);
   for (size_t at = 0; at < text.size();) {
-    const int n =
-        pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, 0, data, nullptr);
+    const int n = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, 0, data, nullptr);
     if (n <= 0) break;
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data);
     pieces.push_back(text.substr(range[0], range[1] - range[0]));
@@ -310,28 +308,22 @@ TEST(TokenizerJson, OtherPreTokenizers) {
                        {"invert", false}};
   EXPECT_THAT(pieces({{"type", "Sequence"}, {"pretokenizers", {split, bytes}}}, "Hi there, you.  Ok"),
               ElementsAre("Hi", " there", ",", " you", ". ", " Ok"));
-  EXPECT_THAT(pieces({{"type", "Digits"}, {"individual_digits", true}}, "a123"),
-              ElementsAre("a", "1", "2", "3"));
-  EXPECT_THAT(pieces({{"type", "Digits"}, {"individual_digits", false}}, "a123b"),
-              ElementsAre("a", "123", "b"));
-  EXPECT_THAT(pieces({{"type", "Punctuation"}, {"behavior", "Contiguous"}}, "a?!b"),
-              ElementsAre("a", "?!", "b"));
+  EXPECT_THAT(pieces({{"type", "Digits"}, {"individual_digits", true}}, "a123"), ElementsAre("a", "1", "2", "3"));
+  EXPECT_THAT(pieces({{"type", "Digits"}, {"individual_digits", false}}, "a123b"), ElementsAre("a", "123", "b"));
+  EXPECT_THAT(pieces({{"type", "Punctuation"}, {"behavior", "Contiguous"}}, "a?!b"), ElementsAre("a", "?!", "b"));
   EXPECT_THAT(pieces({{"type", "Split"}, {"pattern", {{"String", "."}}}, {"behavior", "Removed"}}, "a.b."),
               ElementsAre("a", "b"));
-  EXPECT_THAT(
-      pieces({{"type", "Split"}, {"pattern", {{"String", "."}}}, {"behavior", "MergedWithPrevious"}}, "a.b."),
-      ElementsAre("a.", "b."));
-  EXPECT_THAT(
-      pieces({{"type", "Split"}, {"pattern", {{"String", "."}}}, {"behavior", "MergedWithNext"}}, "a.b."),
-      ElementsAre("a", ".b", "."));
+  EXPECT_THAT(pieces({{"type", "Split"}, {"pattern", {{"String", "."}}}, {"behavior", "MergedWithPrevious"}}, "a.b."),
+              ElementsAre("a.", "b."));
+  EXPECT_THAT(pieces({{"type", "Split"}, {"pattern", {{"String", "."}}}, {"behavior", "MergedWithNext"}}, "a.b."),
+              ElementsAre("a", ".b", "."));
   // Falcon's order: GPT-2's cut is followed by others.
-  EXPECT_THAT(
-      pieces({{"type", "Sequence"},
-              {"pretokenizers",
-               {{{"type", "ByteLevel"}, {"add_prefix_space", false}},
-                {{"type", "Split"}, {"pattern", {{"Regex", "[0-9][0-9][0-9]"}}}, {"behavior", "Isolated"}}}}},
-             "in 12345"),
-      ElementsAre("in", " ", "123", "45"));
+  EXPECT_THAT(pieces({{"type", "Sequence"},
+                      {"pretokenizers",
+                       {{{"type", "ByteLevel"}, {"add_prefix_space", false}},
+                        {{"type", "Split"}, {"pattern", {{"Regex", "[0-9][0-9][0-9]"}}}, {"behavior", "Isolated"}}}}},
+                     "in 12345"),
+              ElementsAre("in", " ", "123", "45"));
 
   json["pre_tokenizer"]["add_prefix_space"] = true;
   const auto prefixed = hf_tokenizer(json.dump(), "x");
@@ -348,20 +340,14 @@ TEST(TokenizerJson, WhatIsNotSupportedIsNamed) {
     return error_of([&] { hf_tokenizer(json.dump(), "t.json"); });
   };
   EXPECT_EQ(with([](JsonTree&) {}), "");
-  EXPECT_THAT(with([](JsonTree& j) { j["model"]["type"] = "Unigram"; }),
-              HasSubstr("'Unigram' is not supported"));
+  EXPECT_THAT(with([](JsonTree& j) { j["model"]["type"] = "Unigram"; }), HasSubstr("'Unigram' is not supported"));
   EXPECT_THAT(with([](JsonTree& j) { j["normalizer"] = {{"type", "Lowercase"}}; }), HasSubstr("'Lowercase'"));
-  EXPECT_THAT(with([](JsonTree& j) {
-                j["pre_tokenizer"] = {{"type", "Metaspace"}};
-              }),
-              HasSubstr("'Metaspace'"));
+  EXPECT_THAT(with([](JsonTree& j) { j["pre_tokenizer"] = {{"type", "Metaspace"}}; }), HasSubstr("'Metaspace'"));
   EXPECT_THAT(with([](JsonTree& j) { j["model"]["vocab"].erase("a"); }), HasSubstr("t.json"));
-  EXPECT_THAT(with([](JsonTree& j) { j["model"]["vocab"]["a"] = 1'000'000'000; }),
-              HasSubstr("id 1000000000"));
+  EXPECT_THAT(with([](JsonTree& j) { j["model"]["vocab"]["a"] = 1'000'000'000; }), HasSubstr("id 1000000000"));
   EXPECT_THAT(with([](JsonTree& j) { j["model"]["vocab"]["a"] = -1; }), HasSubstr("id -1"));
   EXPECT_THAT(with([](JsonTree& j) { j["model"]["vocab"]["a"] = 98; }), HasSubstr("have one id"));
-  EXPECT_THAT(with([](JsonTree& j) { j["model"]["merges"].push_back("zz qq"); }),
-              HasSubstr("not in the vocabulary"));
+  EXPECT_THAT(with([](JsonTree& j) { j["model"]["merges"].push_back("zz qq"); }), HasSubstr("not in the vocabulary"));
   EXPECT_THAT(with([](JsonTree& j) { j["model"]["merges"].push_back(3); }), HasSubstr("not two tokens"));
   EXPECT_THAT(with([](JsonTree& j) { j["model"].erase("merges"); }), HasSubstr("no model.merges"));
   EXPECT_THAT(with([](JsonTree& j) { j["model"]["ignore_merges"] = "yes"; }), HasSubstr("wrong type"));

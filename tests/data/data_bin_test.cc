@@ -39,12 +39,12 @@ class DataBin : public testing::Test {
 };
 
 // Two lines, "the cat </s>" and "</s>", as 2-byte ids.
-const std::string kMappedIdx = "MMIDIDX\0\0"s + bytes(uint64_t{1}, uint8_t{8}, uint64_t{2}, int32_t{3},
-                                                      int32_t{1}, int64_t{0}, int64_t{6});
+const std::string kMappedIdx =
+    "MMIDIDX\0\0"s + bytes(uint64_t{1}, uint8_t{8}, uint64_t{2}, int32_t{3}, int32_t{1}, int64_t{0}, int64_t{6});
 const std::string kMappedBin = bytes(uint16_t{4}, uint16_t{5}, uint16_t{2}, uint16_t{2});
 const std::string kLegacyIdx =
-    "TNTIDX\0\0"s + bytes(uint64_t{1}, uint64_t{4}, uint64_t{4}, uint64_t{2}, uint64_t{2}, int64_t{0},
-                          int64_t{1}, int64_t{2}, int64_t{0}, int64_t{3}, int64_t{4}, int64_t{3}, int64_t{1});
+    "TNTIDX\0\0"s + bytes(uint64_t{1}, uint64_t{4}, uint64_t{4}, uint64_t{2}, uint64_t{2}, int64_t{0}, int64_t{1},
+                          int64_t{2}, int64_t{0}, int64_t{3}, int64_t{4}, int64_t{3}, int64_t{1});
 const std::string kLegacyBin = bytes(int32_t{5}, int32_t{6}, int32_t{3}, int32_t{3});
 
 TEST_F(DataBin, BothLayoutsGiveTheSameIds) {
@@ -85,8 +85,7 @@ TEST_F(DataBin, EveryTypeCode) {
 
 TEST_F(DataBin, IdsOutsideTheDictionaryAreFound) {
   const auto read_error = [&](int64_t id) {
-    dir_.file("train.idx",
-              "MMIDIDX\0\0"s + bytes(uint64_t{1}, uint8_t{5}, uint64_t{1}, int32_t{1}, int64_t{0}));
+    dir_.file("train.idx", "MMIDIDX\0\0"s + bytes(uint64_t{1}, uint8_t{5}, uint64_t{1}, int32_t{1}, int64_t{0}));
     dir_.file("train.bin", bytes(id));
     return error_of([&] { read_all(TokenSet(dir_.path()).split("train")); });
   };

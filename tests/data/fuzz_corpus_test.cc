@@ -9,16 +9,14 @@ namespace {
 class FuzzCorpus : public testing::TestWithParam<std::string> {
  protected:
   ~FuzzCorpus() override {
-    for (const char* suffix : {".tokens", ".idx", ".bin", ".pt", ".safetensors"})
-      fs::remove(fuzz::scratch(suffix));
+    for (const char* suffix : {".tokens", ".idx", ".bin", ".pt", ".safetensors"}) fs::remove(fuzz::scratch(suffix));
   }
 };
 
 TEST_P(FuzzCorpus, EndsNormallyOrWithAnError) {
   const fuzz::Target target = fuzz::targets().at(GetParam());
   int seeds = 0;
-  for (const auto& entry :
-       fs::directory_iterator(fs::path(LONGSHOT_SOURCE_DIR) / "fuzz/corpus" / GetParam())) {
+  for (const auto& entry : fs::directory_iterator(fs::path(LONGSHOT_SOURCE_DIR) / "fuzz/corpus" / GetParam())) {
     const std::string seed = read_text(entry.path());
     ++seeds;
     fuzz::run(target, seed);
@@ -36,8 +34,8 @@ TEST_P(FuzzCorpus, EndsNormallyOrWithAnError) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, FuzzCorpus,
-                         testing::Values("jsonl", "tokenizer_json", "dict", "token_file", "data_bin",
-                                         "torch_file", "safetensors"),
+                         testing::Values("jsonl", "tokenizer_json", "dict", "token_file", "data_bin", "torch_file",
+                                         "safetensors"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -38,9 +38,7 @@ class TemporaryDir {
   fs::path path_;
 };
 
-inline fs::path shared(const std::string& name) {
-  return fs::path(LONGSHOT_SOURCE_DIR) / ".." / "shared" / name;
-}
+inline fs::path shared(const std::string& name) { return fs::path(LONGSHOT_SOURCE_DIR) / ".." / "shared" / name; }
 #define SKIP_WITHOUT(path) \
   if (!fs::exists(path)) GTEST_SKIP() << (path) << " is not there"
 

@@ -38,8 +38,8 @@ TEST(PrepareCommand, StandardInputAndPipes) {
       "echo \"{{\\\"text\\\": \\\"one two\\\"}}\" | gzip | $L prepare --train - --out {} --overwrite", out));
   EXPECT_EQ(two.code, 0) << two.output;
   EXPECT_THAT(two.output, HasSubstr("7 bytes"));
-  const Outcome three = shell(
-      fmt::format("$L prepare --train <(echo one) --valid <(echo two three) --out {} --overwrite", out));
+  const Outcome three =
+      shell(fmt::format("$L prepare --train <(echo one) --valid <(echo two three) --out {} --overwrite", out));
   EXPECT_EQ(three.code, 0) << three.output;
   EXPECT_FALSE(fs::exists(out + "/pipe-0"));
 }
@@ -57,13 +57,11 @@ TEST(PrepareCommand, NoSpaceLeftLeavesNothingUnderTheFinalName) {
   const std::string text = dir.file("a.txt", odd_text(1, 300'000)), out = (dir / "set").string();
   // A limit on file sizes stands for a full disk.
   const Outcome run = shell(fmt::format(
-      "trap \"\" XFSZ; ulimit -f 500; $L prepare --train {} --allow-binary --tokenizer byte --out {}", text,
-      out));
+      "trap \"\" XFSZ; ulimit -f 500; $L prepare --train {} --allow-binary --tokenizer byte --out {}", text, out));
   EXPECT_EQ(run.code, 1) << run.output;
   EXPECT_THAT(run.output, HasSubstr("cannot write"));
   EXPECT_FALSE(fs::exists(out));
-  const Outcome again =
-      shell(fmt::format("$L prepare --train {} --allow-binary --tokenizer byte --out {}", text, out));
+  const Outcome again = shell(fmt::format("$L prepare --train {} --allow-binary --tokenizer byte --out {}", text, out));
   EXPECT_EQ(again.code, 0) << again.output;
 }
 

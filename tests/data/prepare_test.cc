@@ -67,8 +67,7 @@ TEST_F(PrepareTest, SplitsGivenAsFiles) {
 
 TEST_F(PrepareTest, WikiTextArticlesAreDocuments) {
   PrepareConfig c = config("byte");
-  const std::string first =
-      " \n = One = \n \n text , x \n = 1 and y = \n more \n \n = = Part = = \n \n z \n \n";
+  const std::string first = " \n = One = \n \n text , x \n = 1 and y = \n more \n \n = = Part = = \n \n z \n \n";
   const std::string second = " = Two = \n \n text \n";
   c.train = {dir_.file("wiki.train.tokens", first + second)};
   prepare(c, {});
@@ -94,8 +93,7 @@ TEST_F(PrepareTest, OneFileIsCutAtLineStarts) {
   prepare(c, {});
   const std::string train = decoded("train"), valid = decoded("valid"), test = decoded("test");
   EXPECT_EQ(train + valid + test, text);
-  for (const std::string& part : {train, valid, test})
-    EXPECT_TRUE(part.starts_with("line") && part.ends_with('\n'));
+  for (const std::string& part : {train, valid, test}) EXPECT_TRUE(part.starts_with("line") && part.ends_with('\n'));
   EXPECT_NEAR(static_cast<double>(train.size()), 0.8 * static_cast<double>(text.size()), 20);
   EXPECT_NEAR(static_cast<double>(valid.size()), 0.1 * static_cast<double>(text.size()), 20);
 }
@@ -130,8 +128,7 @@ std::string long_text() {
 }
 
 TEST_F(PrepareTest, SameBytesWhateverTheThreadsAndWhereverItWasStopped) {
-  for (const auto& [tokenizer, split_by] :
-       {std::pair{"byte", "document"}, {"word", "position"}, {"bpe", "document"}}) {
+  for (const auto& [tokenizer, split_by] : {std::pair{"byte", "document"}, {"word", "position"}, {"bpe", "document"}}) {
     PrepareConfig c = config(tokenizer);
     c.split_by = split_by;
     c.vocab_size = 400;
@@ -221,8 +218,7 @@ TEST_F(PrepareTest, ADataBinBecomesATokenSet) {
   EXPECT_EQ(result.splits[0].documents, 106u);
   EXPECT_EQ(to.tokenizer().hash(), from.tokenizer().hash());
   for (const char* name : {"train", "valid"}) {
-    std::vector<int32_t> a(static_cast<size_t>(from.split(name).size())),
-        b(static_cast<size_t>(to.split(name).size()));
+    std::vector<int32_t> a(static_cast<size_t>(from.split(name).size())), b(static_cast<size_t>(to.split(name).size()));
     from.split(name).read(0, a);
     to.split(name).read(0, b);
     EXPECT_EQ(a, b) << name;

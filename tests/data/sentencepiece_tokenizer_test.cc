@@ -12,8 +12,8 @@ using testing::HasSubstr;
 std::unique_ptr<Tokenizer> trained(const std::string& model) {
   std::string text;
   for (uint64_t i = 0; i < 400; ++i) {
-    text += fmt::format("the {} of number {} was a {}ing {} in the year {}\n", i % 3 ? "cat" : "house",
-                        i * 7 % 50, i % 2 ? "sing" : "build", i % 5 ? "thing" : "tree", 1900 + i % 90);
+    text += fmt::format("the {} of number {} was a {}ing {} in the year {}\n", i % 3 ? "cat" : "house", i * 7 % 50,
+                        i % 2 ? "sing" : "build", i % 5 ? "thing" : "tree", 1900 + i % 90);
   }
   const auto trainer = make_trainer({"sentencepiece", 400, model}, 1);
   trainer->add(0, text);
@@ -67,8 +67,7 @@ INSTANTIATE_TEST_SUITE_P(Models, SentencePiece, testing::Values("unigram", "bpe"
 
 TEST(SentencePieceFiles, BadModelsAreNamed) {
   const TemporaryDir dir;
-  EXPECT_THAT(error_of([&] { load_tokenizer(dir.file("x.model", "not a model at all")); }),
-              HasSubstr("x.model"));
+  EXPECT_THAT(error_of([&] { load_tokenizer(dir.file("x.model", "not a model at all")); }), HasSubstr("x.model"));
   EXPECT_THAT(error_of([&] { load_tokenizer(dir.file("y.model", "")); }), HasSubstr("empty"));
 }
 

@@ -40,8 +40,8 @@ std::string zstd(const std::string& text) {
 std::string xz(const std::string& text) {
   std::string out(lzma_stream_buffer_bound(text.size()), '\0');
   size_t size = 0;
-  lzma_easy_buffer_encode(1, LZMA_CHECK_CRC64, nullptr, reinterpret_cast<const uint8_t*>(text.data()),
-                          text.size(), reinterpret_cast<uint8_t*>(out.data()), &size, out.size());
+  lzma_easy_buffer_encode(1, LZMA_CHECK_CRC64, nullptr, reinterpret_cast<const uint8_t*>(text.data()), text.size(),
+                          reinterpret_cast<uint8_t*>(out.data()), &size, out.size());
   out.resize(size);
   return out;
 }
@@ -70,8 +70,7 @@ TEST(TextInput, EveryCompressionGivesTheText) {
       EXPECT_EQ(text_size(path), part.size());
     }
     // Two streams one behind the other, as `cat a.gz b.gz` makes them; and no matter what the name says.
-    EXPECT_EQ(read_all(dir.file("two", kind.compress("one ") + kind.compress("two"))), "one two")
-        << kind.suffix;
+    EXPECT_EQ(read_all(dir.file("two", kind.compress("one ") + kind.compress("two"))), "one two") << kind.suffix;
   }
   EXPECT_EQ(read_all(dir.file("plain.txt", "plain")), "plain");
 }
@@ -81,20 +80,16 @@ TEST(TextInput, DamageIsNamed) {
   const std::string text = odd_text(2, 3000);
   for (const Kind& kind : kKinds) {
     const std::string whole = kind.compress(text), name = std::string("t") + kind.suffix;
-    EXPECT_THAT(error_of([&] { read_all(dir.file(name, whole.substr(0, whole.size() / 2))); }),
-                HasSubstr(name))
+    EXPECT_THAT(error_of([&] { read_all(dir.file(name, whole.substr(0, whole.size() / 2))); }), HasSubstr(name))
         << kind.suffix;
-    EXPECT_THAT(error_of([&] { read_all(dir.file(name, whole.substr(0, whole.size() - 1))); }),
-                HasSubstr(name))
+    EXPECT_THAT(error_of([&] { read_all(dir.file(name, whole.substr(0, whole.size() - 1))); }), HasSubstr(name))
         << kind.suffix;
     std::string bad = whole;
     for (size_t i = bad.size() / 2; i < bad.size() / 2 + 8; ++i) bad[i] = static_cast<char>(~bad[i]);
     EXPECT_THAT(error_of([&] { read_all(dir.file(name, bad)); }), HasSubstr(name)) << kind.suffix;
-    EXPECT_THAT(error_of([&] { read_all(dir.file(name, "not compressed")); }),
-                HasSubstr("the content is not"))
+    EXPECT_THAT(error_of([&] { read_all(dir.file(name, "not compressed")); }), HasSubstr("the content is not"))
         << kind.suffix;
-    EXPECT_THAT(error_of([&] { read_all(dir.file(name, "")); }), HasSubstr("the content is not"))
-        << kind.suffix;
+    EXPECT_THAT(error_of([&] { read_all(dir.file(name, "")); }), HasSubstr("the content is not")) << kind.suffix;
   }
 }
 
@@ -103,8 +98,7 @@ TEST(TextInput, DirectoriesAndGlobsInOrderOfNames) {
   for (const char* name : {"d/b.txt", "d/a.txt", "d/sub/c.txt", "d/.hidden"}) dir.file(name, "x");
   const auto names = [&](const std::vector<std::string>& inputs) {
     std::vector<std::string> out;
-    for (const fs::path& path : expand_inputs(inputs))
-      out.push_back(path.lexically_relative(dir.path()).string());
+    for (const fs::path& path : expand_inputs(inputs)) out.push_back(path.lexically_relative(dir.path()).string());
     return out;
   };
   EXPECT_THAT(names({(dir / "d").string()}), ElementsAre("d/a.txt", "d/b.txt", "d/sub/c.txt"));

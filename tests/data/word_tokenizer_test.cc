@@ -61,9 +61,7 @@ TEST(WordTokenizer, DecodesToNormalisedText) {
 }
 
 TEST(WordTokenizer, BadDictionariesAreNamedWithTheLine) {
-  const auto load = [](std::string text) {
-    return error_of([&] { word_tokenizer(std::move(text), "d.txt"); });
-  };
+  const auto load = [](std::string text) { return error_of([&] { word_tokenizer(std::move(text), "d.txt"); }); };
   EXPECT_THAT(load("the 3\ncat\n"), HasSubstr("d.txt, line 2"));
   EXPECT_THAT(load("the 3\ncat x\n"), HasSubstr("'x' is not a count"));
   EXPECT_THAT(load("the 3\nthe 2\n"), HasSubstr("a second time"));

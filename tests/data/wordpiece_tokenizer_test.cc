@@ -41,8 +41,7 @@ TEST(WordPiece, NormaliserLowersStripsAndSplits) {
   EXPECT_EQ(tokens(*t, "H\u00E9llo"), (Words{"hello"}));
   EXPECT_EQ(tokens(*t, "He\u0301llo"), (Words{"hello"}));
   EXPECT_EQ(tokens(*t, "ah\u535A\u63A8zz"), (Words{"ah", "博", "推", "zz"}));
-  EXPECT_EQ(tokens(*t, std::string("a\0b\x0B\xEF\xBF\xBD\u200Bc", 11)),
-            (Words{"ab", "##c"}));                             // control characters go
+  EXPECT_EQ(tokens(*t, std::string("a\0b\x0B\xEF\xBF\xBD\u200Bc", 11)), (Words{"ab", "##c"}));  // control characters go
   EXPECT_EQ(tokens(*t, "한"), (Words{"ᄒ", "##ᅡ", "##ᆫ"}));  // NFD takes syllables apart
   EXPECT_EQ(tokens(*t, "a-a¿a"), (Words{"a", "-", "a", "¿", "a"}));
   EXPECT_EQ(tokens(*t, "İ Σ"), (Words{"i", "σ"}));
@@ -54,8 +53,8 @@ TEST(WordPiece, CasedVocabulariesKeepCaseAndAccents) {
 }
 
 TEST(WordPiece, CutsChangeNothing) {
-  const auto t = with_words(
-      {"a", "##a", "the", "word", "##s", ".", "!", "?", "-", "日", "本", "語", "i", "'", "m", "x", "##1"});
+  const auto t =
+      with_words({"a", "##a", "the", "word", "##s", ".", "!", "?", "-", "日", "本", "語", "i", "'", "m", "x", "##1"});
   for (uint64_t seed = 0; seed < 100; ++seed) {
     const std::string text = odd_text(seed, 40);
     const std::vector<int32_t> whole = t->encode(text);

@@ -110,7 +110,8 @@ TEST(Scores, DocumentMaskScoresDocumentsAlone) {
 
 TEST(Summary, TheTwoPartsOfAGainAddUp) {
   std::vector<float> losses;
-  for (int i = 0; i < 500; ++i) losses.push_back(static_cast<float>(normal(1, longshot::Stream::kTest, 4, static_cast<uint64_t>(i)) + 3));
+  for (int i = 0; i < 500; ++i)
+    losses.push_back(static_cast<float>(normal(1, longshot::Stream::kTest, 4, static_cast<uint64_t>(i)) + 3));
   for (const int64_t length : {10, 33, 99}) {
     const GainSplit d = split_gain(losses, 100, length);
     EXPECT_NEAR(d.total, d.curse_relief + d.beyond, 1e-9);

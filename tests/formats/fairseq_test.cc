@@ -40,16 +40,15 @@ struct Draft {
       std::vector<int64_t> strides(data.shape.size(), 1);
       for (size_t d = data.shape.size(); d-- > 1;) strides[d - 1] = strides[d] * data.shape[d];
       const auto count = static_cast<int64_t>(data.values.size());
-      model.emplace_back(
-          name, tensor(storage(half ? "HalfStorage" : "FloatStorage", key, count), 0, data.shape, strides));
+      model.emplace_back(name,
+                         tensor(storage(half ? "HalfStorage" : "FloatStorage", key, count), 0, data.shape, strides));
       std::string bytes;
       for (const float v : data.values) bytes += half ? half_bytes(v) : little_endian(v);
       storages.emplace_back(key, bytes);
     }
     const std::string history = list({dict({{"num_updates", number(600)}})});
     const std::string args = call(global("argparse", "Namespace"), {}) + dict(option_items) + "b";
-    const std::string cfg =
-        dict({{"model", dict(option_items)}, {"task", dict({{"tokens_per_sample", number(32)}})}});
+    const std::string cfg = dict({{"model", dict(option_items)}, {"task", dict({{"tokens_per_sample", number(32)}})}});
     return torch_zip(dict({{"args", old_style ? args : none()},
                            {"cfg", old_style ? none() : cfg},
                            {"model", dict(model)},
@@ -236,8 +235,7 @@ TEST(Fairseq, OldFiles) {
   for (const std::string part : {".weight", ".bias"}) {
     rename(layer + "self_attn_layer_norm" + part, layer + "layer_norms.0" + part);
     rename(layer + "final_layer_norm" + part, layer + "layer_norms.2" + part);
-    for (const std::string p : {"q_proj", "k_proj", "v_proj"})
-      d.tensors.erase(layer + "self_attn." + p + part);
+    for (const std::string p : {"q_proj", "k_proj", "v_proj"}) d.tensors.erase(layer + "self_attn." + p + part);
   }
   d.add(layer + "self_attn.in_proj_weight", {24, 8}, 500);
   d.add(layer + "self_attn.in_proj_bias", {24}, 900);
@@ -262,8 +260,8 @@ TEST(Fairseq, DecoderVersionTwoHasNoFinalNorm) {
 }
 
 TEST(Fairseq, TiesThatDifferAreRefused) {
-  for (const std::string name : {"head.word_proj.weight", "tail.0.0.weight", "tail.0.2.weight",
-                                 "tail.1.0.weight", "tail.1.2.weight"}) {
+  for (const std::string name :
+       {"head.word_proj.weight", "tail.0.0.weight", "tail.0.2.weight", "tail.1.0.weight", "tail.1.2.weight"}) {
     Draft d = adaptive_draft();
     d.tensors["decoder.adaptive_softmax." + name].values.back() += 1;
     EXPECT_THAT(refusal(d), HasSubstr(name));
@@ -315,8 +313,7 @@ TEST(Fairseq, ConfigurationsItCannotHaveAreRefused) {
   EXPECT_THAT(with(plain, "dropout", text("x")), HasSubstr("dropout is not a number"));
   EXPECT_THAT(with(plain, "no_scale_embedding", text("x")), HasSubstr("neither true nor false"));
   EXPECT_THAT(with(adaptive, "tie_adaptive_proj", boolean(false)), HasSubstr("tie_adaptive_proj false"));
-  EXPECT_THAT(with(adaptive, "tie_adaptive_weights", boolean(false)),
-              HasSubstr("tie_adaptive_weights false"));
+  EXPECT_THAT(with(adaptive, "tie_adaptive_weights", boolean(false)), HasSubstr("tie_adaptive_weights false"));
   EXPECT_THAT(with(adaptive, "adaptive_input_cutoff", text("4,8")), HasSubstr("[4, 8]"));
   EXPECT_THAT(with(adaptive, "adaptive_input_cutoff", text("4,x")), HasSubstr("ascending"));
   EXPECT_THAT(with(adaptive, "adaptive_input_cutoff", text("7,4")), HasSubstr("ascending"));

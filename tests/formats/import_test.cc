@@ -20,16 +20,14 @@ struct Outcome {
 
 Outcome longshot_run(const ScratchDir& dir, const std::string& arguments) {
   const fs::path log = dir / "log";
-  const int status =
-      std::system(fmt::format("{} {} > {} 2>&1", LONGSHOT_PROGRAM, arguments, log.string()).c_str());
+  const int status = std::system(fmt::format("{} {} > {} 2>&1", LONGSHOT_PROGRAM, arguments, log.string()).c_str());
   return {WEXITSTATUS(status), read_text(log)};
 }
 
 TEST(Import, MakesARunThatLoads) {
   if (!fs::exists(kReference)) GTEST_SKIP() << kReference << " is absent";
   const ScratchDir dir;
-  const std::string source = (kReference / "checkpoints/sin_L64_h8_d128.pt").string(),
-                    out = (dir / "run").string();
+  const std::string source = (kReference / "checkpoints/sin_L64_h8_d128.pt").string(), out = (dir / "run").string();
   const std::string command = fmt::format("import {} --dict {} --position sinusoidal --out {}", source,
                                           (kReference / "data-bin/dict.txt").string(), out);
   const Outcome made = longshot_run(dir, command);
@@ -53,10 +51,9 @@ TEST(Import, RefusesAWrongDictionary) {
   if (!fs::exists(kReference)) GTEST_SKIP() << kReference << " is absent";
   const ScratchDir dir;
   dir.write("dict.txt", "the 3\nof 2\n");
-  const Outcome outcome =
-      longshot_run(dir, fmt::format("import {} --dict {} --out {}",
-                                    (kReference / "checkpoints/sin_L64_h8_d128.pt").string(),
-                                    (dir / "dict.txt").string(), (dir / "run").string()));
+  const Outcome outcome = longshot_run(
+      dir, fmt::format("import {} --dict {} --out {}", (kReference / "checkpoints/sin_L64_h8_d128.pt").string(),
+                       (dir / "dict.txt").string(), (dir / "run").string()));
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.output, HasSubstr("the model 26912"));
   EXPECT_FALSE(fs::exists(dir / "run"));
@@ -65,8 +62,8 @@ TEST(Import, RefusesAWrongDictionary) {
 TEST(Import, RefusesHostileAndForeignFiles) {
   const ScratchDir dir;
   const auto refused = [&](const std::string& bytes) {
-    const Outcome outcome = longshot_run(
-        dir, fmt::format("import {} --out {}", dir.write("x.pt", bytes).string(), (dir / "run").string()));
+    const Outcome outcome =
+        longshot_run(dir, fmt::format("import {} --out {}", dir.write("x.pt", bytes).string(), (dir / "run").string()));
     EXPECT_EQ(outcome.code, 1);
     EXPECT_FALSE(fs::exists(dir / "run"));
     return outcome.output;
@@ -79,10 +76,9 @@ TEST(Import, RefusesHostileAndForeignFiles) {
   EXPECT_THAT(refused(build::torch_zip(build::dict({}))), HasSubstr("not a checkpoint of fairseq's"));
   EXPECT_THAT(refused("hello"), HasSubstr("neither a zip nor a stream"));
   EXPECT_EQ(longshot_run(dir, fmt::format("import {}", (dir / "x.pt").string())).code, 2);
-  EXPECT_EQ(longshot_run(
-                dir, fmt::format("import {} --out {}", (dir / "absent.pt").string(), (dir / "run").string()))
-                .code,
-            1);
+  EXPECT_EQ(
+      longshot_run(dir, fmt::format("import {} --out {}", (dir / "absent.pt").string(), (dir / "run").string())).code,
+      1);
 }
 
 }  // namespace

@@ -32,8 +32,7 @@ TEST_P(Perplexity, IsTheReferences) {
   load_weights(checkpoint, model);
   const TokenSet data(kReference / "data-bin");
   const TokenFile& stream = data.split(p.split);
-  const Scores scores =
-      score_stream(model, stream, {.window = p.window, .stride = p.stride}, stream.size(), {});
+  const Scores scores = score_stream(model, stream, {.window = p.window, .stride = p.stride}, stream.size(), {});
   ASSERT_EQ(static_cast<int64_t>(scores.losses.size()), stream.size());
   const double nats =
       std::accumulate(scores.losses.begin(), scores.losses.end(), 0.0) / static_cast<double>(stream.size());
@@ -44,18 +43,17 @@ TEST_P(Perplexity, IsTheReferences) {
 constexpr const char* kAlibi = "alibi_L64_h8_d128.pt";
 constexpr const char* kSinusoidal = "sin_L64_h8_d128.pt";
 
-INSTANTIATE_TEST_SUITE_P(
-    NonOverlapping, Perplexity,
-    testing::Values(Printed{kAlibi, "alibi", "test1", 64, 64, 8.54894065, 5.9256743356},
-                    Printed{kAlibi, "alibi", "test1", 1024, 1024, 8.52077960, 5.9061545744},
-                    Printed{kAlibi, "alibi", "valid", 1024, 1024, 8.37795066, 5.8071525323},
-                    Printed{kSinusoidal, "sinusoidal", "test1", 64, 64, 8.66203594, 6.0040661642},
-                    Printed{kSinusoidal, "sinusoidal", "test1", 1024, 1024, 8.83560085, 6.1243715755}));
+INSTANTIATE_TEST_SUITE_P(NonOverlapping, Perplexity,
+                         testing::Values(Printed{kAlibi, "alibi", "test1", 64, 64, 8.54894065, 5.9256743356},
+                                         Printed{kAlibi, "alibi", "test1", 1024, 1024, 8.52077960, 5.9061545744},
+                                         Printed{kAlibi, "alibi", "valid", 1024, 1024, 8.37795066, 5.8071525323},
+                                         Printed{kSinusoidal, "sinusoidal", "test1", 64, 64, 8.66203594, 6.0040661642},
+                                         Printed{kSinusoidal, "sinusoidal", "test1", 1024, 1024, 8.83560085,
+                                                 6.1243715755}));
 
 INSTANTIATE_TEST_SUITE_P(Sliding, Perplexity,
                          testing::Values(Printed{kAlibi, "alibi", "test1", 64, 1, 8.51764583, 5.9039853419},
-                                         Printed{kSinusoidal, "sinusoidal", "test1", 64, 1, 8.68163871,
-                                                 6.0176483285}));
+                                         Printed{kSinusoidal, "sinusoidal", "test1", 64, 1, 8.68163871, 6.0176483285}));
 
 }  // namespace
 }  // namespace longshot

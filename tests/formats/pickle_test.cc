@@ -18,12 +18,12 @@ std::string refusal(const std::string& bytes) {
 }
 
 TEST(Pickle, ScalarsAndContainers) {
-  const std::string bytes = pickle(tuple(
-      {none(), boolean(true), "K\xff", "M\xff\xff", std::string("J\xfe\xff\xff\xff", 5), number(INT64_MIN),
-       "\x8a" + std::string(1, '\0'), std::string("\x8a\x02\x00\xff", 4), real(-0.1), text("é"),
-       "C\x02"
-       "ab",
-       list({"K\x01", "K\x02"}), dict({{"a", "K\x07"}}), "\x8a\x09" + std::string(8, '\0') + "\x01"}));
+  const std::string bytes =
+      pickle(tuple({none(), boolean(true), "K\xff", "M\xff\xff", std::string("J\xfe\xff\xff\xff", 5), number(INT64_MIN),
+                    "\x8a" + std::string(1, '\0'), std::string("\x8a\x02\x00\xff", 4), real(-0.1), text("é"),
+                    "C\x02"
+                    "ab",
+                    list({"K\x01", "K\x02"}), dict({{"a", "K\x07"}}), "\x8a\x09" + std::string(8, '\0') + "\x01"}));
   const Pickle p(as_bytes(bytes), "x.pkl");
   EXPECT_EQ(p.size(), bytes.size());
   const auto* root = p.root()->get<PickleSequence>();
@@ -80,8 +80,7 @@ TEST(Pickle, OrderedDictOfPythonTwoAndThree) {
 }
 
 TEST(Pickle, UnknownClassesBecomeRecords) {
-  const std::string bytes =
-      pickle(call(global("some.module", "Thing"), {"K\x01"}) + dict({{"x", "K\x02"}}) + "b");
+  const std::string bytes = pickle(call(global("some.module", "Thing"), {"K\x01"}) + dict({{"x", "K\x02"}}) + "b");
   const Pickle p(as_bytes(bytes), "x.pkl");
   const auto* record = p.root()->get<PickleRecord>();
   ASSERT_TRUE(record);
@@ -114,8 +113,7 @@ TEST(Pickle, CyclesAreRefused) {
   EXPECT_THAT(refusal(pickle("}" + keep(0) + text("k") + recall(0) + "s")), HasSubstr("contains itself"));
   const std::string through_tuple = "]" + keep(0) + "(" + recall(0) + "tq\x01" + "a";
   EXPECT_THAT(refusal(pickle(through_tuple)), HasSubstr("contains itself"));
-  const std::string through_state =
-      call(global("m", "C"), {}) + keep(0) + "}" + text("me") + recall(0) + "sb";
+  const std::string through_state = call(global("m", "C"), {}) + keep(0) + "}" + text("me") + recall(0) + "sb";
   EXPECT_THAT(refusal(pickle(through_state)), HasSubstr("contains itself"));
   EXPECT_THAT(refusal(pickle("]" + keep(0) + recall(0) + "a0N")),
               HasSubstr("contains itself"));  // dropped, too
@@ -138,8 +136,7 @@ TEST(Pickle, SizeIsLimited) {
   EXPECT_THAT(refusal(many), HasSubstr("more than 4194304 values"));
   const std::string recalls = pickle("(N" + keep(0) + joined(Strings(Pickle::kMaxNodes, recall(0))) + "t");
   EXPECT_THAT(refusal(recalls), HasSubstr("stack"));
-  std::string copies =
-      list(Strings(100000, "N")) + keep(0) + "0" + global("builtins", "set") + keep(1) + "0(";
+  std::string copies = list(Strings(100000, "N")) + keep(0) + "0" + global("builtins", "set") + keep(1) + "0(";
   for (int i = 0; i < 100; ++i) copies += recall(1) + recall(0) + "\x85R";
   EXPECT_THAT(refusal(pickle(copies + "t")), HasSubstr("copies"));
 }

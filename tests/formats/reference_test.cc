@@ -76,8 +76,7 @@ std::vector<std::string> reference_names(const std::string& name) {
       {"ffn.out", {"fc2"}}};
   if (name == "output.clusters") return {"decoder.adaptive_softmax.head.class_proj.weight"};
   if (name.starts_with("embed.band")) {
-    return {fmt::format("decoder.embed_tokens.embeddings.{}.{}.weight", name[10],
-                        name.ends_with("weight") ? 0 : 1)};
+    return {fmt::format("decoder.embed_tokens.embeddings.{}.{}.weight", name[10], name.ends_with("weight") ? 0 : 1)};
   }
   const size_t part = name.find('.', 7) + 1, last = name.rfind('.');  // layers.<i>.<part>.<weight or bias>
   std::vector<std::string> names;
@@ -121,9 +120,8 @@ class ReferenceTraining : public testing::Test {
   }
   double run(float scale) {
     const auto length = static_cast<int64_t>(inputs_.size());
-    return pass_->run(
-        {.sequences = 1, .length = length, .inputs = inputs_, .targets = targets_, .first_key = {}}, scale,
-        0);
+    return pass_->run({.sequences = 1, .length = length, .inputs = inputs_, .targets = targets_, .first_key = {}},
+                      scale, 0);
   }
 
   const fs::path kGolden = kReference / "golden/alibi_T48";
@@ -157,14 +155,13 @@ TEST_F(ReferenceTraining, ThreeStepsOfNag) {
     const auto grads = parameters.grads();
     const double norm = std::sqrt(sum_of_squares(grads.data(), static_cast<int64_t>(grads.size())));
     EXPECT_NEAR(norm, meta["nag_gradnorms_before_clip"][step].get<double>(), 1e-4);
-    nag_update({lr, 0.99f, lr / lr_before},
-               {.value = parameters.values().data(),
-                .grad = grads.data(),
-                .first = velocity.data(),
-                .second = nullptr,
-                .count = static_cast<int64_t>(grads.size()),
-                .grad_scale = static_cast<float>(std::min(1.0, 0.1 / (norm + 1e-6))),
-                .decay = 0});
+    nag_update({lr, 0.99f, lr / lr_before}, {.value = parameters.values().data(),
+                                             .grad = grads.data(),
+                                             .first = velocity.data(),
+                                             .second = nullptr,
+                                             .count = static_cast<int64_t>(grads.size()),
+                                             .grad_scale = static_cast<float>(std::min(1.0, 0.1 / (norm + 1e-6))),
+                                             .decay = 0});
     lr_before = lr;
   }
   const auto golden = read_npz(kGolden / "weights_after_3_nag.npz");

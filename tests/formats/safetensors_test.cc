@@ -55,12 +55,10 @@ TEST(Safetensors, RoundTrip) {
   const std::vector<double> doubles{0.1};
   const std::vector<int64_t> numbers{7, -8};
   const std::vector<uint8_t> none;
-  const std::vector<NamedTensor> tensors{{"z.weight", DType::kF32, {2, 3}, bytes_of(weights)},
-                                         {"half", DType::kF16, {3}, bytes_of(halves)},
-                                         {"brain", DType::kBF16, {3}, bytes_of(halves)},
-                                         {"scalar \"é\"", DType::kF64, {}, bytes_of(doubles)},
-                                         {"count", DType::kI64, {2, 1}, bytes_of(numbers)},
-                                         {"empty", DType::kU8, {4, 0}, bytes_of(none)}};
+  const std::vector<NamedTensor> tensors{
+      {"z.weight", DType::kF32, {2, 3}, bytes_of(weights)}, {"half", DType::kF16, {3}, bytes_of(halves)},
+      {"brain", DType::kBF16, {3}, bytes_of(halves)},       {"scalar \"é\"", DType::kF64, {}, bytes_of(doubles)},
+      {"count", DType::kI64, {2, 1}, bytes_of(numbers)},    {"empty", DType::kU8, {4, 0}, bytes_of(none)}};
   const SafetensorsMetadata metadata{{"position", "alibi"}, {"step", "12"}};
   write_safetensors(dir / "m.safetensors", tensors, metadata);
 
@@ -184,8 +182,7 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{R"({"a":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})", 4, "shape"},
         Lie{R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4, "-1"},
         Lie{R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4, "1.0"},
-        Lie{R"({"a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4]}})", 4,
-            "not possible"},
+        Lie{R"({"a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4]}})", 4, "not possible"},
         Lie{R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0, "cannot lie"},
         Lie{R"({"a":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]}})", 0, "cannot lie"},
         Lie{R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, "needs 8 bytes but has 4"},
@@ -210,8 +207,7 @@ TEST(Safetensors, HeaderLengthIsChecked) {
   const ScratchDir dir;
   EXPECT_THAT(error_of([&] { Safetensors{dir.write("a", little_endian(uint64_t{3}) + "{}")}; }),
               HasSubstr("only 2 follow"));
-  EXPECT_THAT(error_of([&] { Safetensors{dir.write("a", little_endian(UINT64_MAX) + "{}")}; }),
-              HasSubstr("limit"));
+  EXPECT_THAT(error_of([&] { Safetensors{dir.write("a", little_endian(UINT64_MAX) + "{}")}; }), HasSubstr("limit"));
   EXPECT_THAT(error_of([&] { Safetensors{dir.write("a", "")}; }), HasSubstr("too few"));
 }
 

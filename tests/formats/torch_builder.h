@@ -78,9 +78,8 @@ inline std::string zip(const std::vector<ZipEntry>& entries, bool zip64 = false)
                                     : "";
     const auto name_size = little_endian(static_cast<uint16_t>(e.name.size()));
     const std::string kinds = little_endian(e.flags) + little_endian(e.method) + little_endian(uint32_t{0});
-    file += "PK\x03\x04" + little_endian(uint16_t{45}) + kinds + little_endian(uint32_t{0}) +
-            little_endian(size) + little_endian(size) + name_size + little_endian(uint16_t{0}) + e.name +
-            e.data;
+    file += "PK\x03\x04" + little_endian(uint16_t{45}) + kinds + little_endian(uint32_t{0}) + little_endian(size) +
+            little_endian(size) + name_size + little_endian(uint16_t{0}) + e.name + e.data;
     directory += "PK\x01\x02" + little_endian(uint32_t{45}) + kinds + little_endian(uint32_t{0}) +
                  little_endian(size_field) + little_endian(size_field) + name_size +
                  little_endian(static_cast<uint16_t>(extra.size())) + std::string(10, '\0') +
@@ -96,8 +95,7 @@ inline std::string zip(const std::vector<ZipEntry>& entries, bool zip64 = false)
             little_endian(uint64_t{begin});
     file += "PK\x06\x07" + little_endian(uint32_t{0}) + little_endian(end64) + little_endian(uint32_t{1});
   }
-  return file + "PK\x05\x06" + little_endian(uint32_t{0}) +
-         little_endian(zip64 ? uint16_t{UINT16_MAX} : count) +
+  return file + "PK\x05\x06" + little_endian(uint32_t{0}) + little_endian(zip64 ? uint16_t{UINT16_MAX} : count) +
          little_endian(zip64 ? uint16_t{UINT16_MAX} : count) + little_endian(zip64 ? UINT32_MAX : size) +
          little_endian(zip64 ? UINT32_MAX : begin) + little_endian(uint16_t{0});
 }

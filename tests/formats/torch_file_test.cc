@@ -106,12 +106,10 @@ TEST(TorchFile, Zip64IsRead) {
 TEST(TorchFile, StridesOfEveryKind) {
   const ScratchDir dir;
   const std::string all = storage("FloatStorage", "0", 12) + keep(1);
-  const std::string body =
-      tuple({tensor(all, 0, {2, 2, 3}, {6, 3, 1}), tensor(recall(1), 0, {3, 2, 2}, {1, 6, 3}),
-             tensor(recall(1), 1, {2, 3}, {0, 2}), tensor(recall(1), 11, {1, 1}, {7, 9}),
-             tensor(recall(1), 5, {0, 4}, {4, 1}), tensor(recall(1), 4, {}, {})});
-  const TorchFile file(
-      dir.write("x.pt", torch_zip(body, {{"0", floats({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})}})));
+  const std::string body = tuple({tensor(all, 0, {2, 2, 3}, {6, 3, 1}), tensor(recall(1), 0, {3, 2, 2}, {1, 6, 3}),
+                                  tensor(recall(1), 1, {2, 3}, {0, 2}), tensor(recall(1), 11, {1, 1}, {7, 9}),
+                                  tensor(recall(1), 5, {0, 4}, {4, 1}), tensor(recall(1), 4, {}, {})});
+  const TorchFile file(dir.write("x.pt", torch_zip(body, {{"0", floats({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})}})));
   const auto& t = file.root()->get<PickleSequence>()->elements;
   EXPECT_THAT(floats_of(*file.tensor(t[0])), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
   EXPECT_THAT(floats_of(*file.tensor(t[1])), ElementsAre(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11));
@@ -127,18 +125,16 @@ TEST(TorchFile, SameContentComparesValuesNotPlaces) {
   const std::string body = tuple({tensor(storage("FloatStorage", "0", 4), 0, {2, 2}, {2, 1}),
                                   tensor(storage("FloatStorage", "1", 4), 0, {2, 2}, {1, 2}),
                                   tensor(storage("FloatStorage", "2", 4), 0, {2, 2}, {2, 1})});
-  const TorchFile file(dir.write("x.pt", torch_zip(body, {{"0", floats({1, 2, 3, 4})},
-                                                          {"1", floats({1, 3, 2, 4})},
-                                                          {"2", floats({1, 2, 3, 5})}})));
+  const TorchFile file(dir.write(
+      "x.pt",
+      torch_zip(body, {{"0", floats({1, 2, 3, 4})}, {"1", floats({1, 3, 2, 4})}, {"2", floats({1, 2, 3, 5})}})));
   const auto& t = file.root()->get<PickleSequence>()->elements;
   EXPECT_TRUE(same_content(*file.tensor(t[0]), *file.tensor(t[1])));
   EXPECT_FALSE(same_content(*file.tensor(t[0]), *file.tensor(t[2])));
 }
 
 TEST(TorchFile, WrongTensorsAreRefused) {
-  const auto with = [](const std::string& body) {
-    return refusal(torch_zip(body, {{"0", floats({1, 2, 3, 4})}}));
-  };
+  const auto with = [](const std::string& body) { return refusal(torch_zip(body, {{"0", floats({1, 2, 3, 4})}})); };
   const std::string four = storage("FloatStorage", "0", 4);
   EXPECT_THAT(with(tensor(four, 0, {5}, {1})), HasSubstr("leaves storage 0 of 4"));
   EXPECT_THAT(with(tensor(four, 1, {4}, {1})), HasSubstr("from element 1"));
@@ -150,13 +146,11 @@ TEST(TorchFile, WrongTensorsAreRefused) {
   EXPECT_THAT(with(tensor(four, 0, {2}, {-1})), HasSubstr("strides"));
   EXPECT_THAT(with(tensor(four, 0, {2, 2}, {1})), HasSubstr("strides"));
   EXPECT_THAT(with(tensor(four, 0, {int64_t{1} << 40}, {0})), HasSubstr("more than a file"));
-  EXPECT_THAT(with(tensor(four, 0, {int64_t{1} << 40, int64_t{1} << 40}, {0, 0})),
-              HasSubstr("more than a file"));
+  EXPECT_THAT(with(tensor(four, 0, {int64_t{1} << 40, int64_t{1} << 40}, {0, 0})), HasSubstr("more than a file"));
   EXPECT_THAT(with(tensor(text("0"), 0, {1}, {1})), HasSubstr("storage"));
   EXPECT_THAT(with(tensor(storage("FloatStorage", "0", 5), 0, {1}, {1})), HasSubstr("cannot have 16 bytes"));
   EXPECT_THAT(with(tensor(storage("HalfStorage", "0", 4), 0, {1}, {1})), HasSubstr("cannot have 16 bytes"));
-  EXPECT_THAT(with(tensor(storage("FloatStorage", "0", INT64_MAX), 0, {1}, {1})),
-              HasSubstr("cannot have 16 bytes"));
+  EXPECT_THAT(with(tensor(storage("FloatStorage", "0", INT64_MAX), 0, {1}, {1})), HasSubstr("cannot have 16 bytes"));
   EXPECT_THAT(with(tensor(storage("FloatStorage", "1", 4), 0, {1}, {1})), HasSubstr("not in the archive"));
   EXPECT_THAT(with(tensor(storage("ComplexFloatStorage", "0", 2), 0, {1}, {1})), HasSubstr("element type"));
   EXPECT_THAT(with(tuple({four, storage("IntStorage", "0", 4)})), HasSubstr("in one place"));
@@ -233,18 +227,15 @@ std::string stream(const std::string& body, const Strings& keys, const std::stri
          pickle(dict({{"little_endian", boolean(little)}})) + pickle(body) + pickle(list(key_texts)) + data;
 }
 
-std::string stream_storage(std::string_view type, std::string_view key, int64_t elements,
-                           const std::string& view) {
-  return tuple({text("storage"), global("torch", type), text(key), text("cpu"), number(elements), view}) +
-         "Q";
+std::string stream_storage(std::string_view type, std::string_view key, int64_t elements, const std::string& view) {
+  return tuple({text("storage"), global("torch", type), text(key), text("cpu"), number(elements), view}) + "Q";
 }
 
 TEST(TorchFile, StreamViewsAreRead) {
   const ScratchDir dir;
   const std::string view = stream_storage("FloatStorage", "7", 4, tuple({text("9"), number(1), number(3)}));
   const std::string body = tensor(view, 1, {2}, {1});
-  const TorchFile file(
-      dir.write("x.pt", stream(body, {"7"}, little_endian(int64_t{4}) + floats({1, 2, 3, 4}))));
+  const TorchFile file(dir.write("x.pt", stream(body, {"7"}, little_endian(int64_t{4}) + floats({1, 2, 3, 4}))));
   EXPECT_THAT(floats_of(*file.tensor(file.root())), ElementsAre(3, 4));
 }
 
@@ -256,14 +247,11 @@ TEST(TorchFile, WrongStreamsAreRefused) {
   EXPECT_THAT(refusal(stream(body, {}, data)), HasSubstr("storage 7 is not in the file"));
   EXPECT_THAT(refusal(stream(body, {"7", "7"}, data)), HasSubstr("comes twice"));
   EXPECT_THAT(refusal(stream(body, {"8"}, data)), HasSubstr("nothing refers to the storage 8"));
-  EXPECT_THAT(refusal(stream(body, {"7"}, little_endian(int64_t{3}) + floats({1, 2}))),
-              HasSubstr("has 3 elements"));
+  EXPECT_THAT(refusal(stream(body, {"7"}, little_endian(int64_t{3}) + floats({1, 2}))), HasSubstr("has 3 elements"));
   EXPECT_THAT(refusal(stream(body, {"7"}, data.substr(0, 12))), HasSubstr("4 bytes left"));
   const std::string huge = tensor(stream_storage("FloatStorage", "7", INT64_MAX, none()), 0, {2}, {1});
-  EXPECT_THAT(refusal(stream(huge, {"7"}, little_endian(INT64_MAX) + floats({1, 2}))),
-              HasSubstr("8 bytes left"));
-  const std::string outside =
-      stream_storage("FloatStorage", "7", 2, tuple({text("9"), number(1), number(2)}));
+  EXPECT_THAT(refusal(stream(huge, {"7"}, little_endian(INT64_MAX) + floats({1, 2}))), HasSubstr("8 bytes left"));
+  const std::string outside = stream_storage("FloatStorage", "7", 2, tuple({text("9"), number(1), number(2)}));
   EXPECT_THAT(refusal(stream(tensor(outside, 0, {1}, {1}), {"7"}, data)), HasSubstr("does not lie inside"));
 }
 
@@ -275,8 +263,7 @@ TEST(TorchFile, ReferenceCheckpointsAreMappedNotCopied) {
   ASSERT_TRUE(model);
   EXPECT_EQ(model->size(), 81u);
   const TorchTensor& words = *file.tensor(find_field(*model, "decoder.embed_tokens.embeddings.0.0.weight"));
-  const TorchTensor& tied =
-      *file.tensor(find_field(*model, "decoder.adaptive_softmax.head.word_proj.weight"));
+  const TorchTensor& tied = *file.tensor(find_field(*model, "decoder.adaptive_softmax.head.word_proj.weight"));
   EXPECT_EQ(words.shape, Shape({2000, 128}));
   EXPECT_EQ(words.storage.data(), tied.storage.data());
   EXPECT_EQ(reinterpret_cast<uintptr_t>(words.storage.data()) % 64, 0u);

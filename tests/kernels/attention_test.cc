@@ -66,7 +66,8 @@ struct Fixture {
   }
 
   void forward() {
-    attention_forward(c.shape, options, {qkv.data(), n, 3 * width}, store, scratch, {out.data(), n, width}, lse, {visited});
+    attention_forward(c.shape, options, {qkv.data(), n, 3 * width}, store, scratch, {out.data(), n, width}, lse,
+                      {visited});
   }
   void backward(const std::vector<float>& d_out, std::vector<float>& d_qkv, std::vector<float>& d_bias) {
     d_qkv.assign(qkv.size(), NAN);
@@ -82,10 +83,12 @@ struct Fixture {
     const int64_t T = c.shape.queries, H = c.shape.heads, D = c.shape.head_dim;
     want_out.assign(out.size(), 0), want_dqkv.assign(qkv.size(), 0);
     want_dbias.assign(static_cast<size_t>(H * T), 0);
-    const auto turned = [&](int64_t row, int64_t position, int64_t column, double direction, const std::vector<double>* from) {
+    const auto turned = [&](int64_t row, int64_t position, int64_t column, double direction,
+                            const std::vector<double>* from) {
       std::vector<double> v(static_cast<size_t>(D));
       for (int64_t d = 0; d < D; ++d) {
-        v[static_cast<size_t>(d)] = from ? (*from)[static_cast<size_t>(d)] : qkv[static_cast<size_t>(row * 3 * width + column + d)];
+        v[static_cast<size_t>(d)] =
+            from ? (*from)[static_cast<size_t>(d)] : qkv[static_cast<size_t>(row * 3 * width + column + d)];
       }
       for (int64_t p = 0; p < c.rotary_pairs; ++p) {
         const auto a = static_cast<size_t>(c.interleaved ? 2 * p : p);
@@ -99,12 +102,15 @@ struct Fixture {
     };
     for (int64_t b = 0; b < c.shape.sequences; ++b) {
       for (int64_t h = 0; h < H; ++h) {
-        std::vector<std::vector<double>> q, k, dq(static_cast<size_t>(T), std::vector<double>(static_cast<size_t>(D))), dk = dq;
+        std::vector<std::vector<double>> q, k, dq(static_cast<size_t>(T), std::vector<double>(static_cast<size_t>(D))),
+            dk = dq;
         for (int64_t t = 0; t < T; ++t) {
           q.push_back(turned(b * T + t, t, h * D, 1, nullptr));
           k.push_back(turned(b * T + t, t, width + h * D, 1, nullptr));
         }
-        const auto value = [&](int64_t t, int64_t d) { return qkv[static_cast<size_t>((b * T + t) * 3 * width + 2 * width + h * D + d)]; };
+        const auto value = [&](int64_t t, int64_t d) {
+          return qkv[static_cast<size_t>((b * T + t) * 3 * width + 2 * width + h * D + d)];
+        };
         const double scale = 1 / std::sqrt(static_cast<double>(D));
         for (int64_t i = 0; i < T; ++i) {
           const int64_t lo = c.documents ? first_key[static_cast<size_t>(b * T + i)] : 0;
@@ -112,13 +118,17 @@ struct Fixture {
           double z = 0, largest = -1e300;
           for (int64_t j = lo; j <= i; ++j) {
             double s = 0;
-            for (int64_t d = 0; d < D; ++d) s += q[static_cast<size_t>(i)][static_cast<size_t>(d)] * k[static_cast<size_t>(j)][static_cast<size_t>(d)];
+            for (int64_t d = 0; d < D; ++d)
+              s +=
+                  q[static_cast<size_t>(i)][static_cast<size_t>(d)] * k[static_cast<size_t>(j)][static_cast<size_t>(d)];
             s *= scale;
-            if (c.bias == DistanceBias::Kind::kLinear) s -= static_cast<double>(slopes[static_cast<size_t>(h)]) * static_cast<double>(i - j);
+            if (c.bias == DistanceBias::Kind::kLinear)
+              s -= static_cast<double>(slopes[static_cast<size_t>(h)]) * static_cast<double>(i - j);
             if (c.bias == DistanceBias::Kind::kTable) s += options.bias.table(h, T - 1 - (i - j));
             p[static_cast<size_t>(j)] = s, largest = std::max(largest, s);
           }
-          for (int64_t j = lo; j <= i; ++j) z += p[static_cast<size_t>(j)] = std::exp(p[static_cast<size_t>(j)] - largest);
+          for (int64_t j = lo; j <= i; ++j)
+            z += p[static_cast<size_t>(j)] = std::exp(p[static_cast<size_t>(j)] - largest);
           double delta = 0;
           std::vector<double> dp(static_cast<size_t>(i + 1), 0.0);
           for (int64_t j = lo; j <= i; ++j) {
@@ -127,7 +137,8 @@ struct Fixture {
               const auto o = static_cast<size_t>((b * T + i) * width + h * D + d);
               want_out[o] += p[static_cast<size_t>(j)] * value(j, d);
               dp[static_cast<size_t>(j)] += static_cast<double>(d_out[o]) * value(j, d);
-              want_dqkv[static_cast<size_t>((b * T + j) * 3 * width + 2 * width + h * D + d)] += p[static_cast<size_t>(j)] * d_out[o];
+              want_dqkv[static_cast<size_t>((b * T + j) * 3 * width + 2 * width + h * D + d)] +=
+                  p[static_cast<size_t>(j)] * d_out[o];
             }
             delta += p[static_cast<size_t>(j)] * dp[static_cast<size_t>(j)];
           }
@@ -135,13 +146,16 @@ struct Fixture {
             const double ds = p[static_cast<size_t>(j)] * (dp[static_cast<size_t>(j)] - delta);
             want_dbias[static_cast<size_t>(h * T + T - 1 - (i - j))] += ds;
             for (int64_t d = 0; d < D; ++d) {
-              dq[static_cast<size_t>(i)][static_cast<size_t>(d)] += ds * scale * k[static_cast<size_t>(j)][static_cast<size_t>(d)];
-              dk[static_cast<size_t>(j)][static_cast<size_t>(d)] += ds * scale * q[static_cast<size_t>(i)][static_cast<size_t>(d)];
+              dq[static_cast<size_t>(i)][static_cast<size_t>(d)] +=
+                  ds * scale * k[static_cast<size_t>(j)][static_cast<size_t>(d)];
+              dk[static_cast<size_t>(j)][static_cast<size_t>(d)] +=
+                  ds * scale * q[static_cast<size_t>(i)][static_cast<size_t>(d)];
             }
           }
         }
         for (int64_t t = 0; t < T; ++t) {
-          const auto dq_t = turned(0, t, 0, -1, &dq[static_cast<size_t>(t)]), dk_t = turned(0, t, 0, -1, &dk[static_cast<size_t>(t)]);
+          const auto dq_t = turned(0, t, 0, -1, &dq[static_cast<size_t>(t)]),
+                     dk_t = turned(0, t, 0, -1, &dk[static_cast<size_t>(t)]);
           for (int64_t d = 0; d < D; ++d) {
             want_dqkv[static_cast<size_t>((b * T + t) * 3 * width + h * D + d)] = dq_t[static_cast<size_t>(d)];
             want_dqkv[static_cast<size_t>((b * T + t) * 3 * width + width + h * D + d)] = dk_t[static_cast<size_t>(d)];
@@ -205,7 +219,9 @@ TEST(Attention, RotatesQueriesAndKeys) {
   for (const bool interleaved : {false, true}) {
     for (const int pairs : {1, 4, 8, 12}) {
       SCOPED_TRACE(testing::Message() << pairs << " pairs, interleaved " << interleaved);
-      check({.shape = {.sequences = 1, .queries = 150, .heads = 2, .head_dim = 24}, .rotary_pairs = pairs, .interleaved = interleaved});
+      check({.shape = {.sequences = 1, .queries = 150, .heads = 2, .head_dim = 24},
+             .rotary_pairs = pairs,
+             .interleaved = interleaved});
     }
   }
 }
@@ -239,7 +255,8 @@ TEST(Attention, AppendingToTheStoreEqualsTheWholePass) {
                         {out.data(), 2 * step, w}, lse, {parts.visited});
       for (int64_t b = 0; b < 2; ++b) {
         for (int64_t i = 0; i < step * w; ++i) {
-          ASSERT_NEAR(out[static_cast<size_t>(b * step * w + i)], whole.out[static_cast<size_t>((b * 290 + past) * w + i)], 3e-6);
+          ASSERT_NEAR(out[static_cast<size_t>(b * step * w + i)],
+                      whole.out[static_cast<size_t>((b * 290 + past) * w + i)], 3e-6);
         }
       }
       past += step;
@@ -259,8 +276,12 @@ void for_each_target(const std::function<void()>& body) {
 
 TEST(Attention, EveryInstructionSetAgrees) {
   for_each_target([] {
-    check({.shape = {.sequences = 1, .queries = 150, .heads = 2, .head_dim = 20}, .bias = Kind::kLinear, .rotary_pairs = 5});
-    check({.shape = {.sequences = 1, .queries = 131, .heads = 1, .head_dim = 8}, .bias = Kind::kTable, .documents = true});
+    check({.shape = {.sequences = 1, .queries = 150, .heads = 2, .head_dim = 20},
+           .bias = Kind::kLinear,
+           .rotary_pairs = 5});
+    check({.shape = {.sequences = 1, .queries = 131, .heads = 1, .head_dim = 8},
+           .bias = Kind::kTable,
+           .documents = true});
   });
 }
 
@@ -284,22 +305,28 @@ TEST(Attention, ThreadsChangeNothing) {
 
 struct FarCase {
   const char* name;
-  float scale;        // of queries and keys
-  int64_t huge_key;   // position of a key a hundred times larger; -1: none
-  bool sink;          // key 0 aligned with every query
+  float scale;       // of queries and keys
+  int64_t huge_key;  // position of a key a hundred times larger; -1: none
+  bool sink;         // key 0 aligned with every query
 };
 
 TEST(FarKeys, WhatIsLeftOutStaysBelowEpsilon) {
   const int64_t length = 1500;
-  for (const FarCase& far : {FarCase{"plain", 0.3f, -1, false}, {"large", 3, -1, false}, {"huge far key", 0.3f, 200, false},
-                             {"sink", 0.5f, -1, true}, {"tiny", 1e-4f, -1, false}}) {
+  for (const FarCase& far : {FarCase{"plain", 0.3f, -1, false},
+                             {"large", 3, -1, false},
+                             {"huge far key", 0.3f, 200, false},
+                             {"sink", 0.5f, -1, true},
+                             {"tiny", 1e-4f, -1, false}}) {
     for (const float epsilon : {0x1p-24f, 1e-3f}) {
       SCOPED_TRACE(testing::Message() << far.name << " epsilon " << epsilon);
-      Case c{.shape = {.sequences = 1, .queries = length, .heads = 6, .head_dim = 16}, .bias = Kind::kLinear, .scale = far.scale};
+      Case c{.shape = {.sequences = 1, .queries = length, .heads = 6, .head_dim = 16},
+             .bias = Kind::kLinear,
+             .scale = far.scale};
       Fixture full(c);
       for (int64_t h = 0; h < 6; ++h) {
         for (int64_t d = 0; d < 16; ++d) {
-          if (far.huge_key >= 0) full.qkv[static_cast<size_t>(far.huge_key * 3 * full.width + full.width + h * 16 + d)] *= 100;
+          if (far.huge_key >= 0)
+            full.qkv[static_cast<size_t>(far.huge_key * 3 * full.width + full.width + h * 16 + d)] *= 100;
           if (far.sink) {
             full.qkv[static_cast<size_t>(full.width + h * 16 + d)] = 20;
             for (int64_t i = 0; i < length; ++i) full.qkv[static_cast<size_t>(i * 3 * full.width + h * 16 + d)] = 1;
@@ -340,7 +367,8 @@ TEST(FarKeys, OtherBiasesNeverSkip) {
     EXPECT_EQ(tiles.seen, tiles.all);
   }
   // A slope of zero or below has no tail to bound.
-  Fixture f({.shape = {.sequences = 1, .queries = 600, .heads = 2, .head_dim = 16}, .bias = Kind::kLinear, .epsilon = 0.5f});
+  Fixture f(
+      {.shape = {.sequences = 1, .queries = 600, .heads = 2, .head_dim = 16}, .bias = Kind::kLinear, .epsilon = 0.5f});
   f.slopes = {0, -0.5f};
   f.options.bias.slopes = f.slopes;
   f.forward();

@@ -19,10 +19,12 @@ namespace {
 // A matrix whose rows begin at an odd address and are followed by values that must not change.
 class Guarded {
  public:
-  Guarded(int64_t rows, int64_t cols, int64_t offset, uint64_t stream) : rows_(rows), cols_(cols), offset_(offset), stride_(cols + 5) {
+  Guarded(int64_t rows, int64_t cols, int64_t offset, uint64_t stream)
+      : rows_(rows), cols_(cols), offset_(offset), stride_(cols + 5) {
     data_.assign(static_cast<size_t>(offset + rows * stride_ + 8), kGuard);
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < cols; ++c) mat()(r, c) = static_cast<float>(normal(3, Stream::kTest, stream, static_cast<uint64_t>(r * cols + c)));
+      for (int64_t c = 0; c < cols; ++c)
+        mat()(r, c) = static_cast<float>(normal(3, Stream::kTest, stream, static_cast<uint64_t>(r * cols + c)));
     }
   }
   Mat mat() { return {data_.data() + offset_, rows_, cols_, stride_}; }
@@ -62,9 +64,11 @@ void for_each_size(const std::function<void(int64_t, int64_t)>& f) {
 TEST(Rowwise, NormForwardAndBackward) {
   for_each_size([](int64_t n, int64_t offset) {
     for (const bool rms : {false, true}) {
-      Guarded x(3, n, offset, 1), y(3, n, offset + 1, 2), dy(3, n, offset, 3), dx(3, n, offset, 4), before(3, n, offset, 4);
+      Guarded x(3, n, offset, 1), y(3, n, offset + 1, 2), dy(3, n, offset, 3), dx(3, n, offset, 4),
+          before(3, n, offset, 4);
       Guarded w(1, n, offset, 5), b(1, n, offset, 6);
-      const Norm norm{.weight = {w.mat().data, static_cast<size_t>(n)}, .bias = {b.mat().data, static_cast<size_t>(n)}, .rms = rms};
+      const Norm norm{
+          .weight = {w.mat().data, static_cast<size_t>(n)}, .bias = {b.mat().data, static_cast<size_t>(n)}, .rms = rms};
       float mean[3], rstd[3];
       norm_forward(norm, x.mat(), y.mat(), mean, rstd);
       norm_backward(norm, dy.mat(), x.mat(), mean, rstd, dx.mat());
@@ -73,7 +77,8 @@ TEST(Rowwise, NormForwardAndBackward) {
       std::vector<double> want_dw(static_cast<size_t>(n), 0.5), want_db(static_cast<size_t>(n), 0.25);
       for (int64_t r = 0; r < 3; ++r) {
         double m = 0, v = 0, g_mean = 0, gx_mean = 0;
-        if (!rms) for (int64_t c = 0; c < n; ++c) m += x.mat()(r, c) / static_cast<double>(n);
+        if (!rms)
+          for (int64_t c = 0; c < n; ++c) m += x.mat()(r, c) / static_cast<double>(n);
         for (int64_t c = 0; c < n; ++c) v += std::pow(x.mat()(r, c) - m, 2) / static_cast<double>(n);
         const double s = 1 / std::sqrt(v + 1e-5);
         const auto xhat = [&](int64_t c) { return (x.mat()(r, c) - m) * s; };
@@ -109,7 +114,8 @@ double activate(Activation kind, double x) {
 TEST(Rowwise, ActivationsAndTheirSlopes) {
   for_each_size([](int64_t n, int64_t offset) {
     for (const Activation kind : {Activation::kRelu, Activation::kGelu}) {
-      Guarded pre(2, n, offset, 1), act(2, n, offset, 2), d(2, n, offset, 3), d_pre(2, n, offset, 4), bias(1, n, offset, 5), copy(2, n, offset, 1);
+      Guarded pre(2, n, offset, 1), act(2, n, offset, 2), d(2, n, offset, 3), d_pre(2, n, offset, 4),
+          bias(1, n, offset, 5), copy(2, n, offset, 1);
       activation_forward(kind, pre.mat(), bias.mat().data, {}, act.mat());
       activation_backward(kind, pre.mat(), d.mat(), {}, d_pre.mat());
       for (int64_t r = 0; r < 2; ++r) {
@@ -149,9 +155,12 @@ TEST(Rowwise, CrossEntropy) {
   for_each_size([](int64_t n, int64_t offset) {
     Guarded x(3, n, offset, 1), copy(3, n, offset, 1);
     for (const bool extreme : {false, true}) {
-      if (extreme) x.mat()(0, 0) = copy.mat()(0, 0) = 300, x.mat()(1, n - 1) = copy.mat()(1, n - 1) = -std::numeric_limits<float>::infinity();
+      if (extreme)
+        x.mat()(0, 0) = copy.mat()(0, 0) = 300,
+                   x.mat()(1, n - 1) = copy.mat()(1, n - 1) = -std::numeric_limits<float>::infinity();
       if (extreme && n < 2) continue;
-      for (int64_t r = 0; r < 3; ++r) for (int64_t c = 0; c < n; ++c) x.mat()(r, c) = copy.mat()(r, c);
+      for (int64_t r = 0; r < 3; ++r)
+        for (int64_t c = 0; c < n; ++c) x.mat()(r, c) = copy.mat()(r, c);
       const int32_t targets[] = {0, static_cast<int32_t>((n - 1) / 2), -1};
       float loss[3];
       cross_entropy(x.mat(), targets, loss, true, 0.5f);
@@ -176,7 +185,8 @@ TEST(Rowwise, DropoutKeepsTheMeanAndRepeats) {
     std::vector<float> ones(static_cast<size_t>(50 * n), 1.0f), a = ones, b = ones;
     const Dropout drop{.rate = 0.3f, .key = 42, .first_row = 0};
     drop_rows({ones.data(), 50, n}, drop, {a.data(), 50, n});
-    for (int64_t r = 0; r < 50; r += 10) drop_rows({ones.data() + r * n, 10, n}, drop.block(r), {b.data() + r * n, 10, n});
+    for (int64_t r = 0; r < 50; r += 10)
+      drop_rows({ones.data() + r * n, 10, n}, drop.block(r), {b.data() + r * n, 10, n});
     EXPECT_EQ(a, b) << "blocks must see the same mask as the whole";
     double sum = 0, kept = 0;
     for (const float v : a) {
@@ -215,9 +225,11 @@ TEST(Update, AdamWNagAndSgdFollowTheirFormulas) {
     for (int64_t i = 0; i < n; ++i) v.mat()(0, i) = std::abs(v.mat()(0, i));
     Guarded w0 = w, g0 = g, m0 = m, v0 = v;
     UpdateRange r{w.mat().data, g.mat().data, m.mat().data, v.mat().data, n, 0.5f, 0.1f};
-    adamw_update({.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .correction1 = 0.3f, .correction2 = 0.2f}, r);
+    adamw_update({.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .correction1 = 0.3f, .correction2 = 0.2f},
+                 r);
     for (int64_t i = 0; i < n; ++i) {
-      const double grad = 0.5 * g0.mat()(0, i), m1 = 0.9 * m0.mat()(0, i) + 0.1 * grad, v1 = 0.95 * v0.mat()(0, i) + 0.05 * grad * grad;
+      const double grad = 0.5 * g0.mat()(0, i), m1 = 0.9 * m0.mat()(0, i) + 0.1 * grad,
+                   v1 = 0.95 * v0.mat()(0, i) + 0.05 * grad * grad;
       ASSERT_NEAR(w.mat()(0, i), w0.mat()(0, i) * (1 - 0.001) - 0.01 * (m1 / 0.3) / (std::sqrt(v1 / 0.2) + 1e-8), 2e-6);
       ASSERT_EQ(g.mat()(0, i), 0.0f) << "the gradient is cleared";
     }

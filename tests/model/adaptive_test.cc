@@ -70,8 +70,7 @@ std::vector<double> expected_log_probabilities(Transformer& model, const float* 
 struct Random {
   Random(int64_t rows, int64_t cols, uint64_t stream)
       : memory(static_cast<size_t>(rows * cols)), mat(memory.data(), rows, cols) {
-    for (size_t i = 0; i < memory.size(); ++i)
-      memory[i] = static_cast<float>(normal(1, Stream::kTest, stream, i));
+    for (size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<float>(normal(1, Stream::kTest, stream, i));
   }
   std::vector<float> memory;
   Mat mat;
@@ -118,8 +117,7 @@ TEST(Adaptive, EmbeddingIsProjectedWordTimesScale) {
     const std::vector<double> w(word, word + words.cols);
     const auto expected = row_times(w.data(), tensor(*model, band_name(k, "projection")));
     for (size_t j = 0; j < expected.size(); ++j) {
-      ASSERT_NEAR(x.mat(static_cast<int64_t>(r), static_cast<int64_t>(j)), expected[j] * std::sqrt(24.0),
-                  1e-4);
+      ASSERT_NEAR(x.mat(static_cast<int64_t>(r), static_cast<int64_t>(j)), expected[j] * std::sqrt(24.0), 1e-4);
     }
   }
 }
@@ -148,8 +146,7 @@ TEST(Adaptive, EqualsAFullSoftmaxOfTheSameParameters) {
       }
       EXPECT_NEAR(total, 1, 1e-5);
       const int32_t target = targets[static_cast<size_t>(r)];
-      EXPECT_NEAR(losses[static_cast<size_t>(r)], target < 0 ? 0 : -expected[static_cast<size_t>(target)],
-                  1e-5);
+      EXPECT_NEAR(losses[static_cast<size_t>(r)], target < 0 ? 0 : -expected[static_cast<size_t>(target)], 1e-5);
     }
   }
 }
@@ -211,8 +208,7 @@ TEST(Adaptive, PaddingRowsAsInFairseqOnlyWhenAskedFor) {
     const Random dx(4, c.dim, 6);
     model->embed_backward(tokens, 4, dx.mat);
     const Mat values = tensor(*model, "embed.band1.weight");
-    const float* grads =
-        model->parameters().grads().data() + (values.data - model->parameters().values().data());
+    const float* grads = model->parameters().grads().data() + (values.data - model->parameters().values().data());
     double padding = 0, other = 0;
     for (int64_t j = 0; j < values.cols; ++j) {
       padding += std::abs(grads[values.cols + j]);

@@ -29,19 +29,22 @@ std::vector<int32_t> integers(const Safetensors& file, const std::string& name) 
 
 class Golden {
  public:
-  explicit Golden(const std::string& name) : file_(fs::path(LONGSHOT_SOURCE_DIR) / "tests/goldens" / (name + ".safetensors")) {
+  explicit Golden(const std::string& name)
+      : file_(fs::path(LONGSHOT_SOURCE_DIR) / "tests/goldens" / (name + ".safetensors")) {
     const Json json = parse_json(file_.metadata().at("config"), name);
     const auto& shape = file_.at("ids").shape;
     batch_.sequences = shape[0], batch_.length = shape[1];
     inputs_ = integers(file_, "ids"), targets_ = integers(file_, "targets");
     batch_.inputs = inputs_, batch_.targets = targets_;
     ModelConfig c;
-    c.layers = json["layers"], c.dim = json["dim"], c.heads = json["heads"], c.ffn = json["ffn"], c.vocab = json["vocab"];
+    c.layers = json["layers"], c.dim = json["dim"], c.heads = json["heads"], c.ffn = json["ffn"],
+    c.vocab = json["vocab"];
     c.length = batch_.length;
     c.position = json["position"];
     c.norm = json["norm"] == "rms" ? "rmsnorm" : "layernorm";
     c.norm_position = json["norm_position"], c.activation = json["activation"];
-    c.bias = json["bias"], c.tied = json["tied"], c.final_norm = json["final_norm"], c.embed_scale = json["embed_scale"];
+    c.bias = json["bias"], c.tied = json["tied"], c.final_norm = json["final_norm"],
+    c.embed_scale = json["embed_scale"];
     model_ = std::make_unique<Transformer>(c, true);
     Parameters& p = model_->parameters();
     for (size_t t = 0; t < p.tensors().size(); ++t) file_.read(p.tensors()[t].name, p.value(t));
@@ -53,14 +56,16 @@ class Golden {
     const int64_t rows = batch_.sequences * batch_.length;
     std::vector<float> got(static_cast<size_t>(rows * c.vocab));
     Inference(*model_, {.sequences = batch_.sequences, .tokens = batch_.length})
-        .log_probabilities({.inputs = batch_.inputs, .length = batch_.length, .first_key = {}}, 0, {got.data(), rows, c.vocab});
+        .log_probabilities({.inputs = batch_.inputs, .length = batch_.length, .first_key = {}}, 0,
+                           {got.data(), rows, c.vocab});
     const std::vector<float> logits = floats(file_, "logits");
     for (int64_t r = 0; r < rows; ++r) {
       const float* want = logits.data() + r * c.vocab;
       double sum = 0;
       for (int64_t v = 0; v < c.vocab; ++v) sum += std::exp(static_cast<double>(want[v]));
       for (int64_t v = 0; v < c.vocab; ++v) {
-        ASSERT_NEAR(got[static_cast<size_t>(r * c.vocab + v)], want[v] - std::log(sum), 2e-5) << "row " << r << " token " << v;
+        ASSERT_NEAR(got[static_cast<size_t>(r * c.vocab + v)], want[v] - std::log(sum), 2e-5)
+            << "row " << r << " token " << v;
       }
     }
     TrainingPass pass(*model_, {.sequences = batch_.sequences, .length = batch_.length});

@@ -39,7 +39,8 @@ class Checker {
       std::vector<double> direction;
       double length = 0, expected = 0;
       for (int64_t i = 0; i < tensor.size; ++i) {
-        const double random = normal(9, Stream::kTest, t, static_cast<uint64_t>(i)) / std::sqrt(static_cast<double>(tensor.size));
+        const double random =
+            normal(9, Stream::kTest, t, static_cast<uint64_t>(i)) / std::sqrt(static_cast<double>(tensor.size));
         direction.push_back(g[i] / norm + random);
         length += direction.back() * direction.back();
       }

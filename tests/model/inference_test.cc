@@ -44,7 +44,8 @@ TEST(Inference, CachedEqualsFull) {
     const RandomBatch data(2, length, vocab);
     Inference whole(*model, {.sequences = 2, .tokens = length});
     std::vector<float> want(static_cast<size_t>(2 * length * vocab));
-    whole.log_probabilities({.inputs = data.inputs, .length = length, .first_key = {}}, 0, {want.data(), 2 * length, vocab});
+    whole.log_probabilities({.inputs = data.inputs, .length = length, .first_key = {}}, 0,
+                            {want.data(), 2 * length, vocab});
 
     Inference cached(*model, {.sequences = 2, .tokens = 60, .capacity = length});
     int64_t past = 0;
@@ -58,7 +59,9 @@ TEST(Inference, CachedEqualsFull) {
       cached.log_probabilities({.inputs = inputs, .length = step, .first_key = {}}, 0, {got.data(), 2 * step, vocab});
       for (int64_t b = 0; b < 2; ++b) {
         expect_near(std::span(got).subspan(static_cast<size_t>(b * step * vocab), static_cast<size_t>(step * vocab)),
-                    std::span(want).subspan(static_cast<size_t>((b * length + past) * vocab), static_cast<size_t>(step * vocab)), 2e-5f);
+                    std::span(want).subspan(static_cast<size_t>((b * length + past) * vocab),
+                                            static_cast<size_t>(step * vocab)),
+                    2e-5f);
       }
       past += step;
     }
@@ -81,7 +84,8 @@ TEST(Inference, RunsPastTheTrainingLengthOrSaysWhyNot) {
     for (const float loss : losses) ASSERT_TRUE(std::isfinite(loss));
     // A causal model's first losses do not depend on what follows.
     Inference brief(*model, {.sequences = 1, .tokens = 19});
-    brief.score({.inputs = std::span(data.inputs).first(19), .length = 19, .first_key = {}}, std::span(data.targets).first(19), 0, prefix);
+    brief.score({.inputs = std::span(data.inputs).first(19), .length = 19, .first_key = {}},
+                std::span(data.targets).first(19), 0, prefix);
     expect_near(std::span(losses).first(19), prefix, 1e-5f);
   }
 }
@@ -169,7 +173,8 @@ TEST(Inference, DocumentsAreIndependent) {
   Inference inference(*model, {.sequences = 1, .tokens = 19});
   std::vector<float> masked(19), alone(11);
   inference.score({.inputs = data.inputs, .length = 19, .first_key = first_key}, data.targets, 0, masked);
-  inference.score({.inputs = std::span(data.inputs).subspan(8), .length = 11, .first_key = {}}, std::span(data.targets).subspan(8), 0, alone);
+  inference.score({.inputs = std::span(data.inputs).subspan(8), .length = 11, .first_key = {}},
+                  std::span(data.targets).subspan(8), 0, alone);
   expect_near(std::span(masked).subspan(8), alone, 1e-5f);
 }
 

@@ -9,7 +9,8 @@ namespace longshot {
 namespace {
 
 std::vector<double> exponents(int64_t heads) {
-  const auto position = make_position("alibi", {.layers = 1, .heads = heads, .head_dim = 8, .train_length = 8, .options = {}});
+  const auto position =
+      make_position("alibi", {.layers = 1, .heads = heads, .head_dim = 8, .train_length = 8, .options = {}});
   std::vector<double> out;
   for (const float slope : position->bias(0).slopes) out.push_back(-std::log2(static_cast<double>(slope)));
   return out;
@@ -18,8 +19,15 @@ std::vector<double> exponents(int64_t heads) {
 TEST(Alibi, SlopesForEveryHeadCountOfTheTable) {
   using testing::DoubleNear;
   const std::map<int64_t, std::vector<double>> table{
-      {1, {8}}, {2, {4, 8}}, {3, {4, 8, 2}}, {4, {2, 4, 6, 8}}, {5, {2, 4, 6, 8, 1}}, {6, {2, 4, 6, 8, 1, 3}},
-      {7, {2, 4, 6, 8, 1, 3, 5}}, {8, {1, 2, 3, 4, 5, 6, 7, 8}}, {10, {1, 2, 3, 4, 5, 6, 7, 8, .5, 1.5}},
+      {1, {8}},
+      {2, {4, 8}},
+      {3, {4, 8, 2}},
+      {4, {2, 4, 6, 8}},
+      {5, {2, 4, 6, 8, 1}},
+      {6, {2, 4, 6, 8, 1, 3}},
+      {7, {2, 4, 6, 8, 1, 3, 5}},
+      {8, {1, 2, 3, 4, 5, 6, 7, 8}},
+      {10, {1, 2, 3, 4, 5, 6, 7, 8, .5, 1.5}},
       {12, {1, 2, 3, 4, 5, 6, 7, 8, .5, 1.5, 2.5, 3.5}},
       {16, {.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5, 7, 7.5, 8}}};
   for (const auto& [heads, want] : table) {
@@ -42,7 +50,8 @@ TEST(Alibi, SlopesOfOneToThirtyTwoHeadsFollowTheClosedForm) {
 }
 
 TEST(Alibi, EightHeadsAreExactPowersOfTwo) {
-  const auto position = make_position("alibi", {.layers = 1, .heads = 8, .head_dim = 8, .train_length = 8, .options = {}});
+  const auto position =
+      make_position("alibi", {.layers = 1, .heads = 8, .head_dim = 8, .train_length = 8, .options = {}});
   EXPECT_THAT(position->bias(0).slopes,
               testing::ElementsAre(.5f, .25f, .125f, .0625f, .03125f, .015625f, .0078125f, .00390625f));
 }

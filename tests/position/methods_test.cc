@@ -91,7 +91,8 @@ TEST(T5, BucketBoundaries) {
 }
 
 TEST(Alibi, BiasOfARowIsTheLinearPenalty) {
-  const auto position = make_position("alibi", {.layers = 1, .heads = 12, .head_dim = 8, .train_length = 8, .options = {}});
+  const auto position =
+      make_position("alibi", {.layers = 1, .heads = 12, .head_dim = 8, .train_length = 8, .options = {}});
   EXPECT_FLOAT_EQ(position->bias(0).slopes[11], 0.08838835f);  // 12 is no power of two: the authors' own rule
   EXPECT_TRUE(position->tensors().empty());                    // nothing in a checkpoint depends on the length
   EXPECT_EQ(position->max_length(), std::numeric_limits<int64_t>::max());

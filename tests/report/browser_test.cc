@@ -18,8 +18,7 @@ using testing::IsEmpty;
 class BrowserTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (Chromium::find().empty())
-      GTEST_SKIP() << "chromium is not installed: the report was NOT tested in a browser";
+    if (Chromium::find().empty()) GTEST_SKIP() << "chromium is not installed: the report was NOT tested in a browser";
     ::signal(SIGPIPE, SIG_IGN);
     dir_ = fs::temp_directory_path() / fmt::format("longshot-browser-{}", ::getpid());
     make_directories(dir_ / "profile");
@@ -133,8 +132,7 @@ TEST_F(BrowserTest, ChartsDrawHoverAndHideAndNothingIsRequested) {
   const auto [x, y] = place(browser, "#chart-" + chart + " .legend button");
   browser.click(x, y);
   EXPECT_EQ(
-      browser.evaluate(
-          "document.querySelector('#chart-perplexity-1-L64 .legend button').getAttribute('aria-pressed')"),
+      browser.evaluate("document.querySelector('#chart-perplexity-1-L64 .legend button').getAttribute('aria-pressed')"),
       "false");
   EXPECT_LT(pixels(browser, chart, 0), 5);
   EXPECT_GT(pixels(browser, chart, 1), 300);
@@ -166,15 +164,13 @@ TEST_F(BrowserTest, ThemesAndPaper) {
   browser.click(x, y);
   EXPECT_EQ(background(), "rgb(255, 255, 255)");
 
-  browser.call("Emulation.setEmulatedMedia",
-               {{"features", {{{"name", "prefers-color-scheme"}, {"value", "dark"}}}}});
+  browser.call("Emulation.setEmulatedMedia", {{"features", {{{"name", "prefers-color-scheme"}, {"value", "dark"}}}}});
   open(browser, dir_ / "report.html", 1280);
   EXPECT_EQ(background(), "rgb(20, 24, 28)");
   picture(browser, "dark.png");
   browser.call("Emulation.setEmulatedMedia", {{"media", "print"}});
   EXPECT_EQ(background(), "rgb(255, 255, 255)");
-  EXPECT_EQ(browser.evaluate("getComputedStyle(document.querySelector('figure.live canvas')).display"),
-            "none");
+  EXPECT_EQ(browser.evaluate("getComputedStyle(document.querySelector('figure.live canvas')).display"), "none");
   EXPECT_EQ(browser.evaluate("getComputedStyle(document.querySelector('figure.live svg')).display"), "block");
   if (const char* dir = std::getenv("LONGSHOT_SCREENSHOTS"))
     browser.save("Page.printToPDF", {{"printBackground", false}, {"preferCSSPageSize", true}},
@@ -183,8 +179,7 @@ TEST_F(BrowserTest, ThemesAndPaper) {
 
   browser.call("Emulation.setEmulatedMedia", {{"media", ""}});
   open(browser, dir_ / "report.html", 390);
-  EXPECT_EQ(browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), true)
-      << "too wide for a telephone";
+  EXPECT_EQ(browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), true) << "too wide for a telephone";
 }
 
 TEST_F(BrowserTest, WithoutChartJsTheDrawingsStayAndTheLegendHides) {
@@ -193,11 +188,9 @@ TEST_F(BrowserTest, WithoutChartJsTheDrawingsStayAndTheLegendHides) {
   EXPECT_EQ(browser.evaluate("document.querySelectorAll('figure.live').length"), 0);
   EXPECT_THAT(browser.evaluate("document.querySelector('.warning').textContent").get<std::string>(),
               HasSubstr("libjs-chart.js"));
-  EXPECT_GT(browser.evaluate("document.querySelector('#chart-grid svg').getBoundingClientRect().height")
-                .get<double>(),
+  EXPECT_GT(browser.evaluate("document.querySelector('#chart-grid svg').getBoundingClientRect().height").get<double>(),
             200);
-  const std::string group =
-      "getComputedStyle(document.querySelector('#chart-grid svg g[data-series=\"0\"]')).display";
+  const std::string group = "getComputedStyle(document.querySelector('#chart-grid svg g[data-series=\"0\"]')).display";
   EXPECT_EQ(browser.evaluate(group), "inline");
   const auto [x, y] = place(browser, "#chart-grid .legend button");
   browser.click(x, y);

@@ -91,8 +91,7 @@ inline Chromium::Chromium(const std::string& program, const fs::path& profile) {
   require(failure == 0, "{} does not start: {}", program, std::strerror(failure));
 
   const Json target = call("Target.createTarget", {{"url", "about:blank"}});
-  session_ =
-      call("Target.attachToTarget", {{"targetId", target["targetId"]}, {"flatten", true}})["sessionId"];
+  session_ = call("Target.attachToTarget", {{"targetId", target["targetId"]}, {"flatten", true}})["sessionId"];
   for (const char* domain : {"Runtime", "Log", "Network", "Page"}) call(std::string(domain) + ".enable");
 }
 
@@ -175,8 +174,7 @@ inline void Chromium::move_mouse(double x, double y) {
 
 inline void Chromium::click(double x, double y) {
   for (const char* type : {"mousePressed", "mouseReleased"})
-    call("Input.dispatchMouseEvent",
-         {{"type", type}, {"x", x}, {"y", y}, {"button", "left"}, {"clickCount", 1}});
+    call("Input.dispatchMouseEvent", {{"type", type}, {"x", x}, {"y", y}, {"button", "left"}, {"clickCount", 1}});
 }
 
 inline void Chromium::save(const std::string& method, const Json& parameters, const fs::path& path) {
@@ -185,8 +183,7 @@ inline void Chromium::save(const std::string& method, const Json& parameters, co
   uint32_t bits = 0;
   int count = 0;
   for (const char c : base64) {
-    static constexpr std::string_view kDigits =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const size_t digit = kDigits.find(c);
     if (digit == std::string_view::npos) break;
     bits = bits << 6 | static_cast<uint32_t>(digit);

@@ -83,14 +83,14 @@ std::string without_scripts(const std::string& html) {
 TEST(Page, IsWellFormedAndHoldsEverySection) {
   const std::string html = page_html(sample_results(), {.chart_js = "window.Chart = null;", .note = ""});
   EXPECT_EQ(not_well_formed(html), "");
-  for (const char* id : {"findings", "perplexity", "saving", "grid", "positions", "decomposition", "cost",
-                         "training", "biases", "origin"})
+  for (const char* id : {"findings", "perplexity", "saving", "grid", "positions", "decomposition", "cost", "training",
+                         "biases", "origin"})
     EXPECT_THAT(html, HasSubstr(fmt::format("<section id=\"{}\">", id)));
   for (const char* text :
        {"longshot compare --data kjv", "dim = 128", "Test Processor 3000", "King James text", "m = 1/256"})
     EXPECT_THAT(html, HasSubstr(text));
-  for (const char* csv : {"perplexity-1", "extrapolation", "saving", "cost", "runs", "evaluations",
-                          "position-loss", "decomposition", "training-curves", "biases"})
+  for (const char* csv : {"perplexity-1", "extrapolation", "saving", "cost", "runs", "evaluations", "position-loss",
+                          "decomposition", "training-curves", "biases"})
     EXPECT_THAT(html, HasSubstr(fmt::format("download=\"{}.csv\" href=\"data:text/csv", csv)));
 }
 
@@ -105,8 +105,7 @@ TEST(Page, TheCheckerSeesBrokenPages) {
 TEST(Page, AsksForNothing) {
   const std::string html = page_html(sample_results(), {.chart_js = read_text(kChartJs), .note = ""});
   EXPECT_THAT(html, HasSubstr("default-src 'none'"));
-  const std::regex request(R"re((src|href|action|data|poster)\s*=\s*["']?\s*(https?:|//|/|\.))re",
-                           std::regex::icase);
+  const std::regex request(R"re((src|href|action|data|poster)\s*=\s*["']?\s*(https?:|//|/|\.))re", std::regex::icase);
   const std::string body = without_scripts(html);
   EXPECT_FALSE(std::regex_search(body, request));
   for (const char* word : {"@import", "<link", "<img", "<iframe", "http://", "https://"})
@@ -138,8 +137,7 @@ TEST(Page, SparseResultsStillMakeAPage) {
   results.runs[0].name = "only", results.runs[0].position = "none", results.runs[0].train_length = 8;
   EXPECT_EQ(not_well_formed(page_html(results, {})), "");
   // One evaluation without a finite number, a curve of one point, one position.
-  results.runs[0].evals = {
-      {.length = 8, .stride = 8, .tokens = 1, .loss = {}, .standard_error = {}, .perplexity = {}}};
+  results.runs[0].evals = {{.length = 8, .stride = 8, .tokens = 1, .loss = {}, .standard_error = {}, .perplexity = {}}};
   results.runs[0].curve = {{.step = 0, .tokens = {}, .seconds = {}, .loss = 3.0, .valid_loss = {}}};
   results.runs[0].per_position = {{.from = 0, .to = 1, .tokens = 1, .loss = 0.0}};
   const std::string html = page_html(results, {});
@@ -152,9 +150,8 @@ TEST(Page, SparseResultsStillMakeAPage) {
 class ReportFilesTest : public testing::Test {
  protected:
   void SetUp() override {
-    dir_ = fs::temp_directory_path() /
-           fmt::format("longshot-report-{}-{}", ::getpid(),
-                       testing::UnitTest::GetInstance()->current_test_info()->name());
+    dir_ = fs::temp_directory_path() / fmt::format("longshot-report-{}-{}", ::getpid(),
+                                                   testing::UnitTest::GetInstance()->current_test_info()->name());
     make_directories(dir_);
   }
   void TearDown() override { fs::remove_all(dir_); }

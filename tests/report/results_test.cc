@@ -76,8 +76,7 @@ TEST(Results, DamageIsRefusedByReaderAndSchema) {
   for (const Damage& damage : damages) {
     Json json = sample_results().to_json();
     json[Json::json_pointer(damage.pointer)] = damage.value;
-    EXPECT_THAT(complaint(json),
-                testing::AllOf(testing::StartsWith("results.json"), HasSubstr(damage.message)))
+    EXPECT_THAT(complaint(json), testing::AllOf(testing::StartsWith("results.json"), HasSubstr(damage.message)))
         << damage.pointer << " = " << damage.value;
     EXPECT_NE(schema.check(json), "") << damage.pointer << " = " << damage.value;
   }
@@ -114,16 +113,14 @@ TEST(Results, FieldsMustAgree) {
   EXPECT_THAT(changed([](Results& r) { r.runs[1].name = r.runs[0].name; }), HasSubstr("two runs are named"));
   EXPECT_THAT(changed([](Results& r) { r.runs[4].biases->slopes.pop_back(); }),
               HasSubstr("heads is 8, but there are 7 slopes"));
-  EXPECT_THAT(changed([](Results& r) { r.runs[4].biases->table = {{1.0}}; }),
-              HasSubstr("either slopes or table"));
+  EXPECT_THAT(changed([](Results& r) { r.runs[4].biases->table = {{1.0}}; }), HasSubstr("either slopes or table"));
   EXPECT_THAT(changed([](Results& r) { r.runs[12].biases->table[3].pop_back(); }),
               HasSubstr("127 distances, the first 128"));
 }
 
 TEST(Results, WhatIsNotFiniteBecomesNull) {
   Results results = sample_results();
-  results.runs[0].evals[0].loss = results.runs[0].evals[0].perplexity =
-      std::numeric_limits<double>::quiet_NaN();
+  results.runs[0].evals[0].loss = results.runs[0].evals[0].perplexity = std::numeric_limits<double>::quiet_NaN();
   results.runs[0].curve[0].loss = std::numeric_limits<double>::infinity();
   const Results read = Results::from_json(results.to_json(), "sample");
   EXPECT_FALSE(read.runs[0].evals[0].loss);

@@ -15,16 +15,14 @@ inline double sample_loss_at(const std::string& position, double t, double train
   return early - 0.002 * std::min(past, 2.0);
 }
 
-inline double sample_mean_loss(const std::string& position, int64_t length, int64_t train_length,
-                               double wobble) {
+inline double sample_mean_loss(const std::string& position, int64_t length, int64_t train_length, double wobble) {
   double sum = 0;
   for (int64_t t = 0; t < length; ++t)
     sum += sample_loss_at(position, static_cast<double>(t), static_cast<double>(train_length), wobble);
   return sum / static_cast<double>(length);
 }
 
-inline EvalRecord sample_eval(const std::string& mode, int64_t length, int64_t stride, double loss,
-                              double speed) {
+inline EvalRecord sample_eval(const std::string& mode, int64_t length, int64_t stride, double loss, double speed) {
   return {.length = length,
           .mode = mode,
           .stride = stride,
@@ -51,8 +49,8 @@ inline RunRecord sample_run(const std::string& position, int64_t train_length, i
                 .tokens = 2'048'000,
                 .train_seconds = 2'048'000 / speed,
                 .train_tokens_per_second = speed,
-                .train_peak_memory_bytes = static_cast<int64_t>(
-                    (90e6 + 2e5 * static_cast<double>(train_length)) * (0.9 + 0.1 * cost)),
+                .train_peak_memory_bytes =
+                    static_cast<int64_t>((90e6 + 2e5 * static_cast<double>(train_length)) * (0.9 + 0.1 * cost)),
                 .curve = {},
                 .biases = {},
                 .evals = {},
@@ -87,8 +85,8 @@ inline RunRecord sample_run(const std::string& position, int64_t train_length, i
         sample_loss_at(position, static_cast<double>(length), static_cast<double>(train_length), wobble);
     if (length <= 1024) run.evals.push_back(sample_eval("sliding", length, 32, last, speed * 0.4));
     if (length == train_length) continue;
-    const double at_train = sample_loss_at(position, static_cast<double>(train_length),
-                                           static_cast<double>(train_length), wobble);
+    const double at_train =
+        sample_loss_at(position, static_cast<double>(train_length), static_cast<double>(train_length), wobble);
     const double share = static_cast<double>(train_length) / static_cast<double>(length);
     const double relief = share * base - base + (1 - share) * at_train;
     run.decomposition.push_back(
@@ -97,11 +95,10 @@ inline RunRecord sample_run(const std::string& position, int64_t train_length, i
   for (int64_t from = 0; from < 2048; from = from == 0 ? 1 : from * 2) {
     const int64_t to = from == 0 ? 1 : from * 2;
     const double middle = static_cast<double>(from + to) / 2;
-    run.per_position.push_back(
-        {.from = from,
-         .to = to,
-         .tokens = 1000 * (to - from),
-         .loss = sample_loss_at(position, middle, static_cast<double>(train_length), wobble)});
+    run.per_position.push_back({.from = from,
+                                .to = to,
+                                .tokens = 1000 * (to - from),
+                                .loss = sample_loss_at(position, middle, static_cast<double>(train_length), wobble)});
   }
   return run;
 }

@@ -39,8 +39,7 @@ class Schema {
                          const std::string& where) const {
     const auto no = [&](const std::string& why) { return fmt::format("{}: {}", where, why); };
     if (key == "$schema" || key == "title" || key == "description" || key == "$defs") return "";
-    if (key == "$ref")
-      return check(value, root_.at(Json::json_pointer(rule.get<std::string>().substr(1))), where);
+    if (key == "$ref") return check(value, root_.at(Json::json_pointer(rule.get<std::string>().substr(1))), where);
     if (key == "const") return value == rule ? "" : no("is not " + rule.dump());
     if (key == "enum") {
       for (const Json& choice : rule)

@@ -50,8 +50,7 @@ TEST(Summary, GroupsAndProtocolsOfTheSample) {
   const auto protocols = protocols_of(results);
   ASSERT_EQ(protocols.size(), 2u);
   EXPECT_EQ(protocols[0].mode, "nonoverlapping");
-  EXPECT_EQ(protocols[1].text(),
-            "sliding windows, stride 32, valid split, the same tokens scored at every length");
+  EXPECT_EQ(protocols[1].text(), "sliding windows, stride 32, valid split, the same tokens scored at every length");
   EXPECT_THAT(lengths_of(results, protocols[1]), ElementsAre(64, 128, 256, 512, 1024));
 }
 
@@ -68,10 +67,9 @@ TEST(Summary, AStrideThatFollowsTheLengthIsOneProtocol) {
 
 TEST(Summary, Verdicts) {
   Results results;
-  results.runs = {
-      tiny_run("alibi", 64, 1, {{64, 10}, {128, 9}, {256, 9.5}}),
-      tiny_run("t5", 64, 1, {{64, 10}, {256, 10.1}}), tiny_run("rotary", 64, 1, {{64, 10}, {256, 14}}),
-      tiny_run("sinusoidal", 64, 1, {{64, 10}, {256, 15.1}}), tiny_run("none", 64, 1, {{64, 10}})};
+  results.runs = {tiny_run("alibi", 64, 1, {{64, 10}, {128, 9}, {256, 9.5}}),
+                  tiny_run("t5", 64, 1, {{64, 10}, {256, 10.1}}), tiny_run("rotary", 64, 1, {{64, 10}, {256, 14}}),
+                  tiny_run("sinusoidal", 64, 1, {{64, 10}, {256, 15.1}}), tiny_run("none", 64, 1, {{64, 10}})};
   const auto groups = groups_of(results);
   const Protocol protocol = protocols_of(results)[0];
   const auto all = extrapolations(groups, protocol, lengths_of(results, protocol));
@@ -86,8 +84,8 @@ TEST(Summary, Verdicts) {
 
 TEST(Summary, TheSavingIsStated) {
   Results results;
-  results.runs = {tiny_run("sinusoidal", 128, 1, {{128, 10.0}}),
-                  tiny_run("alibi", 64, 1, {{64, 11}, {128, 9.98}}), tiny_run("alibi", 128, 1, {{128, 9.5}})};
+  results.runs = {tiny_run("sinusoidal", 128, 1, {{128, 10.0}}), tiny_run("alibi", 64, 1, {{64, 11}, {128, 9.98}}),
+                  tiny_run("alibi", 128, 1, {{128, 9.5}})};
   results.runs[0].train_seconds = 200, results.runs[1].train_seconds = 150;
   results.runs[0].train_peak_memory_bytes = 1000, results.runs[1].train_peak_memory_bytes = 890;
   const auto groups = groups_of(results);
@@ -107,8 +105,7 @@ TEST(Summary, TheSavingIsStated) {
 TEST(Table, PerplexityOnTheTerminal) {
   Results results;
   results.runs = {tiny_run("sinusoidal", 64, 1, {{64, 8}, {128, 40.5}}),
-                  tiny_run("alibi", 64, 1, {{64, 9}, {128, 7.5}}),
-                  tiny_run("alibi", 64, 2, {{64, 9.5}, {128, 7.75}})};
+                  tiny_run("alibi", 64, 1, {{64, 9}, {128, 7.5}}), tiny_run("alibi", 64, 2, {{64, 9.5}, {128, 7.75}})};
   results.runs[0].evals.push_back(sample_eval("nonoverlapping", 256, 256, 1, 1));
   results.runs[0].evals.back().loss = results.runs[0].evals.back().perplexity = std::nullopt;
   const auto tables = perplexity_tables(results);
@@ -119,13 +116,11 @@ TEST(Table, PerplexityOnTheTerminal) {
             "ALiBi               64  9.25 ± 0.35  7.62 ± 0.18*           –\n"
             "Sinusoidal          64        8.00*         40.50  not finite\n"
             "Rows: method and training length; columns: test length. * or bold: the lowest of a column.\n");
-  EXPECT_EQ(csv_text(tables[0]),
-            "method,trained at,64,128,256\r\nALiBi,64,9.25,7.625,\r\nSinusoidal,64,8,40.5,\r\n");
+  EXPECT_EQ(csv_text(tables[0]), "method,trained at,64,128,256\r\nALiBi,64,9.25,7.625,\r\nSinusoidal,64,8,40.5,\r\n");
 }
 
 TEST(Table, HostileTextStaysText) {
-  Table table{
-      .id = "t", .title = "a\x1b[31m", .note = "", .header = {"x"}, .rows = {{text_cell("a,\"b\"\n<i>")}}};
+  Table table{.id = "t", .title = "a\x1b[31m", .note = "", .header = {"x"}, .rows = {{text_cell("a,\"b\"\n<i>")}}};
   EXPECT_EQ(csv_text(table), "x\r\n\"a,\"\"b\"\"\n<i>\"\r\n");
   EXPECT_THAT(terminal_text(table), testing::Not(HasSubstr("\x1b")));
   EXPECT_THAT(html_text(table), testing::AllOf(HasSubstr("&lt;i&gt;"), testing::Not(HasSubstr("<i>"))));
@@ -135,18 +130,16 @@ TEST(Charts, OfTheSample) {
   const Results results = sample_results();
   std::vector<std::string> ids;
   for (const Chart& chart : all_charts(results)) ids.push_back(chart.id);
-  EXPECT_THAT(
-      ids, ElementsAre("perplexity-1-L64", "perplexity-1-L128", "perplexity-2-L64", "perplexity-2-L128",
-                       "grid", "positions-L64", "positions-L128", "relief-L64", "beyond-L64", "relief-L128",
-                       "beyond-L128", "train-speed", "eval-speed", "train-memory", "training-L64",
-                       "training-L128", "validation-L64", "validation-L128"));
+  EXPECT_THAT(ids, ElementsAre("perplexity-1-L64", "perplexity-1-L128", "perplexity-2-L64", "perplexity-2-L128", "grid",
+                               "positions-L64", "positions-L128", "relief-L64", "beyond-L64", "relief-L128",
+                               "beyond-L128", "train-speed", "eval-speed", "train-memory", "training-L64",
+                               "training-L128", "validation-L64", "validation-L128"));
 }
 
 TEST(Charts, PaperOverlayStartsAtOurPoint) {
   const Chart chart = perplexity_charts(sample_results())[0];
   const auto series = [&](const std::string& label) {
-    return *std::find_if(chart.series.begin(), chart.series.end(),
-                         [&](const Series& s) { return s.label == label; });
+    return *std::find_if(chart.series.begin(), chart.series.end(), [&](const Series& s) { return s.label == label; });
   };
   const Series ours = series("Sinusoidal"), paper = series("Sinusoidal, paper");
   EXPECT_TRUE(paper.overlay);

@@ -30,7 +30,10 @@ struct Saved {
     path = dir / "step-00000007";
     save();
   }
-  void save() { save_checkpoint(path, {.model = *model, .optimizer = optimizer.get(), .tokenizer = tokenizer.get(), .step = 7, .train = {}}); }
+  void save() {
+    save_checkpoint(
+        path, {.model = *model, .optimizer = optimizer.get(), .tokenizer = tokenizer.get(), .step = 7, .train = {}});
+  }
 
   ScratchDir dir;
   std::unique_ptr<Tokenizer> tokenizer;
@@ -113,7 +116,8 @@ TEST(Checkpoint, ResumingFromADamagedOneOffersTheOneBefore) {
   ASSERT_THAT(checkpoint_steps(run), testing::ElementsAre(3, 6));
   const fs::path victim = run.checkpoint(6) / kModelFile;
   write_atomically(victim, read_text(victim).substr(0, 100));
-  EXPECT_THAT(error_of([&] { trainer_on(model)->resume(0); }), testing::AllOf(HasSubstr("interrupted"), HasSubstr("--resume-step 3")));
+  EXPECT_THAT(error_of([&] { trainer_on(model)->resume(0); }),
+              testing::AllOf(HasSubstr("interrupted"), HasSubstr("--resume-step 3")));
   EXPECT_EQ(trainer_on(model)->resume(3), 3);
   ModelConfig other = small_model();
   other.heads = 2;

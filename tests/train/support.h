@@ -45,8 +45,9 @@ inline void write_token_set(const fs::path& dir, size_t bytes) {
   const auto tokenizer = load_tokenizer(dir);
   const std::string text = small_text(bytes);
   for (const char* split : {"train", "valid"}) {
-    TokenWriter writer(dir / (std::string(split) + ".tokens"),
-                       {.tokenizer_hash = tokenizer->hash(), .vocab_size = tokenizer->vocab_size(), .start_id = tokenizer->start_id()});
+    TokenWriter writer(dir / (std::string(split) + ".tokens"), {.tokenizer_hash = tokenizer->hash(),
+                                                                .vocab_size = tokenizer->vocab_size(),
+                                                                .start_id = tokenizer->start_id()});
     writer.append(tokenizer->encode(split == std::string("valid") ? text.substr(0, bytes / 4) : text));
     writer.add_text(bytes, bytes / 5);
     writer.finish();
