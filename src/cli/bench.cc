@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -258,6 +259,7 @@ class BenchCommand : public Command {
   void bench_positions() {
     fmt::print("\ncost of position methods, training at length {} (beside none)\n{:>12} {:>12} {:>10} {:>12}\n",
                model_.length, "method", "tokens/s", "slower %", "memory");
+    const int repeat = std::exchange(repeat_, 2);  // three rounds each: as many steps as elsewhere
     for (const char* position : {"alibi", "sinusoidal", "rotary", "t5"}) {
       double base = 1e300;
       StepTime best{.seconds = 1e300};
@@ -272,6 +274,7 @@ class BenchCommand : public Command {
       json_out_["positions"].push_back(
           {{"position", position}, {"slower_percent", slower}, {"memory_bytes", best.bytes}});
     }
+    repeat_ = repeat;
   }
 
   void bench_eval() {

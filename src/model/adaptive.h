@@ -2,14 +2,9 @@
 // transformer_lm_wiki103. Ids, sorted by frequency, are cut into bands; rarer bands have shorter vectors.
 //
 //   band k   words W_k[n_k, d_k] and a projection P_k[C, d_k],   d_k = C / factor^k
-//   input    x = sqrt(C) P_k W_k[id]                                                    (band 0 is projected
-//   as well) output   p(w) = softmax(h [W_0; clusters]^T)_w                                      for w in
-//   band 0
-//            p(w) = softmax(h [W_0; clusters]^T)_(n_0 + k - 1) softmax(h P_k W_k^T)_w   for w in band k > 0
-//
-// fairseq's padding id 1 acts in every band, so that in its training the second id of a band learns nothing
-// from being an input and, as a target, only that its band comes (`adaptive_padding_rows`; off unless asked
-// for).
+//   input    x = sqrt(C) P_k W_k[id]                             band 0 is projected as well
+//   output   p(w) = softmax(h [W_0; clusters]^T)_w                                      w in band 0
+//            p(w) = softmax(h [W_0; clusters]^T)_(n_0 + k - 1) softmax(h P_k W_k^T)_w   w in band k > 0
 //
 // Work and memory go by band: a band's products run over the tokens that fall into it, a chunk at a time.
 #pragma once
