@@ -31,10 +31,19 @@ bool parse_bool(const std::string& name, const std::string& text) {
   fail_usage("--{}: '{}' is neither true nor false", name, text);
 }
 
+// "a,b\,c": commas part the members of a list; behind a backslash they belong to a member.
 std::vector<std::string> split_list(const std::string& text) {
   std::vector<std::string> parts;
-  std::stringstream stream(text);
-  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  bool open = false;  // a member has begun
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (!std::exchange(open, true)) parts.emplace_back();
+    if (text[i] == ',') {
+      open = false;
+    } else {
+      if (text[i] == '\\' && i + 1 < text.size() && (text[i + 1] == ',' || text[i + 1] == '\\')) ++i;
+      parts.back() += text[i];
+    }
+  }
   return parts;
 }
 
@@ -86,7 +95,11 @@ void bind_list(Option& o, std::vector<T>& field, Parse parse, Print print) {
     for (const std::string& part : split_list(text)) values.push_back(parse(name, part));
     field = std::move(values);
   };
-  o.get = [&field] { return fmt::format("{}", fmt::join(field, ",")); };
+  o.get = [&field] {
+    std::vector<std::string> parts;
+    for (const T& value : field) parts.push_back(fmt::format("{}", value));
+    return join_list(parts);
+  };
   o.toml = [&field, print] {
     std::vector<std::string> parts;
     for (const T& value : field) parts.push_back(print(value));
@@ -175,12 +188,24 @@ std::string text_of(const std::string& origin, std::string_view key, const toml:
   if (const auto* list = node.as_array()) {
     std::vector<std::string> parts;
     for (const toml::node& item : *list) parts.push_back(text_of(origin, key, item));
-    return fmt::format("{}", fmt::join(parts, ","));
+    return join_list(parts);
   }
   fail_usage("{}: key '{}' is a table or a date; options are plain values", origin, key);
 }
 
 }  // namespace
+
+std::string join_list(const std::vector<std::string>& members) {
+  std::string text;
+  for (size_t p = 0; p < members.size(); ++p) {
+    if (p > 0) text += ',';
+    for (const char c : members[p]) {
+      if (c == ',' || c == '\\') text += '\\';
+      text += c;
+    }
+  }
+  return text;
+}
 
 void Options::load_toml(const fs::path& path) { load_toml_text(read_text(path), path.string()); }
 

@@ -60,6 +60,9 @@ class Options {
   std::string group_;
 };
 
+// The text of a list as Option::set takes it: a comma inside a member stands behind a backslash.
+std::string join_list(const std::vector<std::string>& members);
+
 // The candidate with the smallest edit distance, or "" if none is near enough to be what was meant.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 // " Did you mean 'x'?" or "".

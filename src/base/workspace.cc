@@ -18,12 +18,13 @@ size_t Workspace::measure(const std::function<void(Layout&)>& layout) {
   return counting.used();
 }
 
-Workspace::Workspace(const std::function<void(Layout&)>& layout) : bytes_(measure(layout)) {
+Workspace::Workspace(const std::function<void(Layout&)>& layout, Kind kind) : bytes_(measure(layout)) {
   if (bytes_ == 0) return;
-  void* address = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (kind == Kind::kReserved ? MAP_NORESERVE : 0);
+  void* address = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, flags, -1, 0);
   require(address != MAP_FAILED, "cannot allocate {:.1f} MiB: {}. Use a shorter length or a smaller batch.",
           static_cast<double>(bytes_) / (1 << 20), std::strerror(errno));
-  ::madvise(address, bytes_, MADV_HUGEPAGE);  // advice only: fewer page faults and TLB misses
+  if (kind == Kind::kMemory) ::madvise(address, bytes_, MADV_HUGEPAGE);  // fewer page faults and TLB misses
   base_ = static_cast<std::byte*>(address);
   Layout real(base_);
   layout(real);

@@ -36,7 +36,9 @@ class Layout {
 class Workspace {
  public:
   Workspace() = default;
-  explicit Workspace(const std::function<void(Layout&)>& layout);
+  // kReserved: only addresses, however many. Memory is taken where they are written to.
+  enum class Kind { kMemory, kReserved };
+  explicit Workspace(const std::function<void(Layout&)>& layout, Kind kind = Kind::kMemory);
   Workspace(Workspace&& other) noexcept { *this = std::move(other); }
   Workspace& operator=(Workspace&& other) noexcept;
   ~Workspace();

@@ -43,7 +43,7 @@ void bind(CLI::App& app, Options& options) {
     } else if (o.type == "files") {
       app.add_option_function<std::vector<std::string>>(
              "--" + o.name,
-             [&o](const std::vector<std::string>& values) { o.set(fmt::format("{}", fmt::join(values, ","))); })
+             [&o](const std::vector<std::string>& values) { o.set(join_list(values)); })
           ->expected(1, -1);
     } else {
       app.add_option_function<std::string>("--" + o.name, [&o](const std::string& value) { o.set(value); })

@@ -1,5 +1,5 @@
 // The main job: train several position methods alike, test them long, write the report.
-#include <chrono>
+#include <algorithm>
 #include <cmath>
 #include <ctime>
 
@@ -62,7 +62,8 @@ class CompareCommand : public Command {
     o.add("baseline-lengths", baseline_lengths_, "longer training lengths to compare extrapolation with");
     o.add("seeds", seeds_, "one model per seed");
     o.add("test-lengths", test_lengths_, "window lengths; empty: 1, 2, 4, .. 16 times the shortest training length");
-    o.add("sliding-stride", sliding_stride_, "also test with sliding windows of this stride; 0: do not");
+    o.add("modes", modes_, "how test windows follow each other: nonoverlapping, sliding or both");
+    o.add("stride", stride_, "sliding: tokens scored per window; 0: a quarter of the length");
     o.add("split", split_, "of the data to test on");
     o.add("eval-tokens", eval_tokens_, "tokens to test on; 0: the whole split");
     o.add("sliding-tokens", sliding_tokens_, "tokens to test sliding windows on; 0: as many as --eval-tokens");
@@ -83,6 +84,7 @@ class CompareCommand : public Command {
       const int64_t shortest = *std::min_element(train_lengths_.begin(), train_lengths_.end());
       for (int64_t n = shortest, i = 0; i < 5; ++i, n *= 2) test_lengths_.push_back(n);
     }
+    std::ranges::sort(test_lengths_);
     const std::vector<Plan> plans = make_plans();
     make_directories(fs::path(out_) / "runs");
     Results results = opening(tokens);
@@ -107,6 +109,7 @@ class CompareCommand : public Command {
   }
 
  private:
+  bool uses(const std::string& mode) const { return std::ranges::count(modes_, mode) > 0; }
   fs::path run_path(const Plan& plan) const { return fs::path(out_) / "runs" / plan.name(); }
 
   std::vector<Plan> make_plans() {
@@ -128,6 +131,10 @@ class CompareCommand : public Command {
       ModelConfig model = config_of(plan, 1);
       model.validate();
       train_.validate(model.length);
+    }
+    for (const std::string& mode : modes_) {
+      require_usage(mode == "nonoverlapping" || mode == "sliding",
+                    "--modes: '{}' is not known; there are nonoverlapping and sliding", mode);
     }
     for (const int64_t n : test_lengths_) require_usage(n > 0, "--test-lengths: {} is not positive", n);
     require_usage(!plans.empty(),
@@ -196,9 +203,7 @@ class CompareCommand : public Command {
     TrainerCallbacks callbacks;
     callbacks.should_stop = stop_requested;
     callbacks.on_step = [&](const StepReport& r) {
-      const double left = static_cast<double>((r.steps - r.step) * trainer.tokens_per_step()) / r.tokens_per_second;
-      progress.show(fmt::format("{}  step {}/{}  loss {:.4f}  {} tokens/s  {} left", plan.name(), r.step, r.steps,
-                                r.loss, count_text(r.tokens_per_second), duration_text(left)));
+      progress.show(plan.name() + "  " + step_text(r));
     };
     const Trainer::Result result = trainer.train(callbacks);
     if (!result.finished) return false;
@@ -248,37 +253,51 @@ class CompareCommand : public Command {
   void test(const Plan& plan, Transformer& model, const TokenFile& stream, RunRecord& record) const {
     const int64_t tokens = scored_tokens(stream, test_lengths_, eval_tokens_, true);
     const int64_t longest = *std::max_element(test_lengths_.begin(), test_lengths_.end());
+    const auto in_windows = [&](int64_t length) {
+      return evaluate(model, stream,
+                      {.protocol = {length, length},
+                       .mode = "nonoverlapping",
+                       .split = split_,
+                       .score = "same",
+                       .tokens = tokens});
+    };
+    std::vector<float> as_trained;  // losses in windows of the training length
     for (const int64_t length : test_lengths_) {
       if (length > model.position().max_length()) continue;
-      const EvalRequest plain{
-          .protocol = {length, length}, .mode = "nonoverlapping", .split = split_, .score = "same", .tokens = tokens};
-      const Evaluated evaluated = evaluate(model, stream, plain);
+      if (uses("sliding")) test_sliding(length, tokens, model, stream, record);
+      if (!uses("nonoverlapping")) continue;
+      const Evaluated evaluated = in_windows(length);
       record.evals.push_back(evaluated.record);
       if (length == longest) {
         for (const PositionBin& b : loss_by_position(evaluated.losses, length)) {
           record.per_position.push_back({.from = b.from, .to = b.to, .tokens = b.tokens, .loss = b.loss});
         }
       }
+      if (length == plan.length) as_trained = evaluated.losses;
       if (length > plan.length) {
-        const GainSplit split = split_gain(evaluated.losses, length, plan.length);
+        if (as_trained.empty()) as_trained = in_windows(plan.length).losses;
+        const GainSplit split = split_gain({evaluated.losses, length}, {as_trained, plan.length});
         record.decomposition.push_back({length, split.total, split.curse_relief, split.beyond});
-      }
-      if (sliding_stride_ > 0 && sliding_stride_ < length) {
-        const int64_t fewer = sliding_tokens_ > 0 ? std::min(sliding_tokens_, tokens) : tokens;
-        const EvalRequest sliding{.protocol = {length, sliding_stride_},
-                                  .mode = "sliding",
-                                  .split = split_,
-                                  .score = "same",
-                                  .tokens = fewer};
-        record.evals.push_back(evaluate(model, stream, sliding).record);
       }
     }
   }
 
+  void test_sliding(int64_t length, int64_t tokens, Transformer& model, const TokenFile& stream,
+                    RunRecord& record) const {
+    const int64_t stride = std::min(stride_ > 0 ? stride_ : std::max<int64_t>(length / 4, 1), length);
+    const EvalRequest request{.protocol = {length, stride},
+                              .mode = "sliding",
+                              .split = split_,
+                              .score = "same",
+                              .tokens = sliding_tokens_ > 0 ? std::min(sliding_tokens_, tokens) : tokens};
+    record.evals.push_back(evaluate(model, stream, request).record);
+  }
+
   std::string data_, out_, split_ = "valid";
-  std::vector<std::string> positions_ = {"alibi", "sinusoidal", "rotary", "t5"}, baseline_positions_ = {"sinusoidal"};
+  std::vector<std::string> positions_ = {"alibi", "sinusoidal", "rotary", "t5"}, baseline_positions_ = {"sinusoidal"},
+                           modes_ = {"nonoverlapping"};
   std::vector<int64_t> train_lengths_, baseline_lengths_, seeds_ = {1}, test_lengths_;
-  int64_t sliding_stride_ = 0, eval_tokens_ = 0, sliding_tokens_ = 0;
+  int64_t stride_ = 0, eval_tokens_ = 0, sliding_tokens_ = 0;
   double equal_time_ = 0;
   int threads_ = 0;
   ModelConfig model_;

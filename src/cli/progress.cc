@@ -46,6 +46,11 @@ void Progress::note(const std::string& text) {
   fmt::print(stderr, "{}\n", text);
 }
 
+std::string step_text(const StepReport& r) {
+  return fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left", r.step, r.steps, r.loss,
+                     count_text(r.tokens_per_second), duration_text(r.seconds_left));
+}
+
 std::string duration_text(double seconds) {
   const auto s = static_cast<int64_t>(std::llround(std::max(seconds, 0.0)));
   if (s < 60) return fmt::format("{} s", s);

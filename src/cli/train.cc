@@ -6,6 +6,7 @@
 #include "evaluate/protocol.h"
 #include "evaluate/summary.h"
 #include "kernels/peak.h"
+#include "train/cost.h"
 #include "train/trainer.h"
 
 namespace longshot {
@@ -20,7 +21,7 @@ class TrainCommand : public Command {
     o.add("resume-step", resume_step_, "go on from the checkpoint of this step instead; 0: the last");
     o.add("eval-tokens", eval_tokens_, "validation tokens per validation; 0: all");
     o.add("threads", threads_, "0: all cores");
-    o.add("dry-run", dry_run_, "say what memory and time a step takes, and end");
+    o.add("dry-run", dry_run_, "say what memory a run takes, try one and two layers for the time, and end");
     model_.fields(o);
     train_.fields(o);
     options_ = &o;
@@ -39,8 +40,8 @@ class TrainCommand : public Command {
     model_.vocab = tokens.tokenizer().vocab_size();
     model_.validate();
     train_.validate(model_.length);
+    if (dry_run_) return report_costs(tokens);
     Transformer model(model_, true);
-    if (dry_run_) return report_costs(model, tokens);
 
     const RunDir run(out_);
     const bool going_on = resume_ || resume_step_ > 0;
@@ -70,11 +71,8 @@ class TrainCommand : public Command {
     if (start > 0) progress.note(fmt::format("resumed at step {}", start));
     TrainerCallbacks callbacks;
     callbacks.on_step = [&](const StepReport& r) {
-      const double left = static_cast<double>((r.steps - r.step) * trainer.tokens_per_step()) / r.tokens_per_second;
-      progress.show(fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  {} tokens/s  {:.0f}% of peak  {} left", r.step,
-                                r.steps, r.loss, r.lr, count_text(r.tokens_per_second), 100 * r.flops_per_second / peak,
-                                duration_text(left)),
-                    r.step == r.steps);
+      const double share = 100 * r.flops_per_second / peak;
+      progress.show(fmt::format("{}  lr {:.2e}  {:.0f}% of peak", step_text(r), r.lr, share), r.step == r.steps);
     };
     callbacks.on_note = [&](const std::string& note) { progress.note(note); };
     callbacks.should_stop = stop_requested;
@@ -103,21 +101,21 @@ class TrainCommand : public Command {
     return 0;
   }
 
-  int report_costs(Transformer& model, const TokenSet& tokens) const {
-    const double peak = measure_peak_flops();
-    const double flops = training_flops_per_token(model, model_.length) * static_cast<double>(train_.batch_tokens);
-    const auto parameters = static_cast<double>(model.parameters().count());
-    const double state = parameters * 4 * (train_.optimizer.optimizer == "adamw" ? 4 : 3);
-    const TrainingPass::Config pass = Trainer::pass_config(train_, model_.length);
-    const auto activations = static_cast<double>(TrainingPass::predict_bytes(model, pass));
-    fmt::print("parameters            {}\n", count_text(parameters));
-    fmt::print("weights, gradients, moments   {}\n", bytes_text(state));
-    fmt::print("activations and scratch       {}\n", bytes_text(activations));
-    fmt::print("memory in all                 {}\n", bytes_text(state + activations));
-    fmt::print("time per step at 60-75% of this machine's peak ({:.0f} GFLOP/s): {:.3g} to {:.3g} s\n", peak / 1e9,
-               flops / peak / 0.75, flops / peak / 0.60);
-    fmt::print("one epoch of {} tokens: {} steps\n", count_text(static_cast<double>(tokens.split("train").size())),
-               tokens.split("train").size() / train_.batch_tokens);
+  int report_costs(const TokenSet& tokens) const {
+    const TokenFile& text = tokens.split("train");
+    const StepCost cost = predict_memory(model_, train_);
+    const auto line = [](const char* what, const std::string& value) { fmt::print("{:<30}{}\n", what, value); };
+    line("parameters", count_text(static_cast<double>(cost.parameters)));
+    line("weights, gradients, moments", bytes_text(static_cast<double>(cost.state_bytes)));
+    line("activations and scratch", bytes_text(static_cast<double>(cost.activation_bytes)));
+    line("memory in all", bytes_text(static_cast<double>(cost.bytes() + peak_memory_bytes())));
+    std::fflush(stdout);
+    const double seconds = predict_step_seconds(model_, train_, text);
+    const int64_t epoch = text.size() / train_.batch_tokens;
+    line("a step", fmt::format("{:.3g} s, {} tokens/s", seconds,
+                               count_text(static_cast<double>(train_.batch_tokens) / seconds)));
+    line(fmt::format("{} steps", train_.steps).c_str(), duration_text(seconds * static_cast<double>(train_.steps)));
+    line("an epoch", fmt::format("{} steps, {}", epoch, duration_text(seconds * static_cast<double>(epoch))));
     return 0;
   }
 

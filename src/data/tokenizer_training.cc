@@ -36,9 +36,10 @@ class WordTrainer : public TokenizerTrainer {
       } else {
         const char* const word = p;
         p = word_end(p, end);
-        counts.add({word, static_cast<size_t>(p - word)});
+        counts.add_later({word, static_cast<size_t>(p - word)});
       }
     }
+    counts.flush();
   }
   std::unique_ptr<Tokenizer> finish() override {
     merge_counts(counts_);
@@ -68,9 +69,10 @@ class BpeTrainer : public TokenizerTrainer {
     for (const char *p = text.data(), *end = p + text.size(); p < end;) {
       const char* next = gpt2::piece_end(p, end);
       // Longer pieces are no words; they would only take memory.
-      if (next - p <= kLongest) counts.add({p, static_cast<size_t>(next - p)});
+      if (next - p <= kLongest) counts.add_later({p, static_cast<size_t>(next - p)});
       p = next;
     }
+    counts.flush();
   }
   std::unique_ptr<Tokenizer> finish() override {
     merge_counts(counts_);

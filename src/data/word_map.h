@@ -2,6 +2,7 @@
 // into blocks that never move.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -72,8 +73,8 @@ class WordMap {
   void prefetch(const WordKey& key) const { __builtin_prefetch(&slots_[key.hash & (slots_.size() - 1)]); }
 
   // The index of `word`, new or known.
-  uint32_t insert(std::string_view word) {
-    const WordKey key(word);
+  uint32_t insert(std::string_view word) { return insert(word, WordKey(word)); }
+  uint32_t insert(std::string_view word, const WordKey& key) {
     if (const uint32_t index = find(word, key); index != kNone) return index;
     if ((words_.size() + 1) * 2 > slots_.size()) grow();
     words_.push_back(keep(word));
@@ -125,23 +126,68 @@ class WordMap {
   size_t room_ = 0;
 };
 
+// Words on their way into a map: while one waits for memory, the next ones are already being fetched.
+class WordQueue {
+ public:
+  // Throughput is flat from 16 on.
+  static constexpr size_t kAtOnce = 16;
+
+  // True when the queue is full and must be emptied.
+  bool push(std::string_view word, const WordMap& map) {
+    Entry& entry = entries_[count_++] = {word, WordKey(word)};
+    map.prefetch(entry.key);
+    return count_ == kAtOnce;
+  }
+  // f(word, key) for each, in order.
+  template <class F>
+  void empty(F&& f) {
+    for (size_t i = 0; i < count_; ++i) f(entries_[i].word, entries_[i].key);
+    count_ = 0;
+  }
+
+ private:
+  struct Entry {
+    std::string_view word;
+    WordKey key{{}};
+  };
+  std::array<Entry, kAtOnce> entries_;
+  size_t count_ = 0;
+};
+
 // How often each word was seen.
 class WordCounts {
  public:
-  void add(std::string_view word, uint64_t times = 1) {
-    const uint32_t index = map_.insert(word);
-    if (index == counts_.size()) counts_.push_back(0);
-    counts_[index] += times;
-  }
+  void add(std::string_view word, uint64_t times = 1) { add(word, WordKey(word), times); }
   void add(const WordCounts& other) {
-    for (size_t i = 0; i < other.size(); ++i) add(other.word(i), other.count(i));
+    WordQueue queue;
+    size_t done = 0;
+    const auto take = [&](std::string_view word, const WordKey& key) { add(word, key, other.count(done++)); };
+    for (size_t i = 0; i < other.size(); ++i) {
+      if (queue.push(other.word(i), map_)) queue.empty(take);
+    }
+    queue.empty(take);
+  }
+  // Counts `word`, sooner or later; flush() at the end.
+  void add_later(std::string_view word) {
+    if (queue_.push(word, map_)) flush();
+  }
+  // REQUIRED before the memory of words given to add_later() goes away, and before anything is read.
+  void flush() {
+    queue_.empty([&](std::string_view word, const WordKey& key) { add(word, key, 1); });
   }
   size_t size() const { return counts_.size(); }
   std::string_view word(size_t index) const { return map_.word(index); }
   uint64_t count(size_t index) const { return counts_[index]; }
 
  private:
+  void add(std::string_view word, const WordKey& key, uint64_t times) {
+    const uint32_t index = map_.insert(word, key);
+    if (index == counts_.size()) counts_.push_back(0);
+    counts_[index] += times;
+  }
+
   WordMap map_;
+  WordQueue queue_;
   std::vector<uint64_t> counts_;
 };
 

@@ -21,46 +21,34 @@ std::string_view without_trailing_space(std::string_view line) {
   return line;
 }
 
-// Words are looked up some at a time: while one waits for memory the next ones are already being fetched.
 class WordEncoder : public Encoder {
  public:
-  explicit WordEncoder(const WordMap& words) : words_(words) { waiting_.reserve(kAtOnce); }
+  explicit WordEncoder(const WordMap& words) : words_(words) {}
   void append(std::string_view text, std::vector<int32_t>& ids) override {
+    const auto look_up = [&](std::string_view word, const WordKey& key) {
+      const uint32_t id = words_.find(word, key);
+      ids.push_back(id == WordMap::kNone ? kUnknown : static_cast<int32_t>(id));
+    };
     const char *p = text.data(), *end = p + text.size();
     while (p < end) {
       if (*p == '\n' || (*p == '\r' && (p + 1 == end || p[1] != '\n'))) {
-        look_up(ids);
+        queue_.empty(look_up);
         ids.push_back(kEnd);
         ++p;
       } else if (const uint32_t space = space_length(p, end)) {
         p += space;
       } else {
-        const char* const begin = p;
+        const char* const word = p;
         p = word_end(p, end);
-        const std::string_view word(begin, static_cast<size_t>(p - begin));
-        waiting_.push_back({word, WordKey(word)});
-        words_.prefetch(waiting_.back().key);
-        if (waiting_.size() == kAtOnce) look_up(ids);
+        if (queue_.push({word, static_cast<size_t>(p - word)}, words_)) queue_.empty(look_up);
       }
     }
-    look_up(ids);
+    queue_.empty(look_up);
   }
 
  private:
-  static constexpr size_t kAtOnce = 16;
-  struct Waiting {
-    std::string_view word;
-    WordKey key;
-  };
-  void look_up(std::vector<int32_t>& ids) {
-    for (const auto& [word, key] : waiting_) {
-      const uint32_t id = words_.find(word, key);
-      ids.push_back(id == WordMap::kNone ? kUnknown : static_cast<int32_t>(id));
-    }
-    waiting_.clear();
-  }
   const WordMap& words_;
-  std::vector<Waiting> waiting_;
+  WordQueue queue_;
 };
 
 class WordTokenizer : public Tokenizer {

@@ -84,23 +84,30 @@ std::vector<PositionBin> loss_by_position(const std::vector<float>& losses, int6
   return bins;
 }
 
-GainSplit split_gain(const std::vector<float>& losses, int64_t window, int64_t train_length) {
-  const int64_t windows = static_cast<int64_t>(losses.size()) / window;
-  require(windows > 0, "{} tokens do not fill one window of {}", losses.size(), window);
-  require(train_length > 0 && train_length < window, "the window ({}) must exceed the training length ({})", window,
-          train_length);
-  std::vector<double> l(static_cast<size_t>(window), 0.0);
-  for (int64_t i = 0; i < windows * window; ++i) l[static_cast<size_t>(i % window)] += losses[static_cast<size_t>(i)];
-  for (double& v : l) v /= static_cast<double>(windows);
-  const auto N = static_cast<double>(window), L = static_cast<double>(train_length);
-  const auto edge = l.begin() + train_length;
-  const int64_t tenth = std::max<int64_t>(train_length / 10, 1);
-  const double early = std::accumulate(l.begin(), edge, 0.0), late = std::accumulate(edge, l.end(), 0.0);
-  const double at_L = std::accumulate(edge - tenth, edge, 0.0) / static_cast<double>(tenth);
+GainSplit split_gain(const WindowLosses& longer, const WindowLosses& shorter) {
+  const size_t tokens = longer.losses.size();
+  require(tokens > 0 && tokens == shorter.losses.size(), "{} and {} losses: they must be of the same tokens", tokens,
+          shorter.losses.size());
+  require(shorter.window > 0 && shorter.window < longer.window, "the window ({}) must exceed the training length ({})",
+          longer.window, shorter.window);
+  const auto mean = [&](const std::vector<float>& losses) {
+    return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(tokens);
+  };
+  const auto L = static_cast<size_t>(shorter.window);
+  const size_t late = L - std::max<size_t>(L / 10, 1);
+  double sum = 0, count = 0;  // of the last tenth
+  for (size_t i = 0; i < tokens; ++i) {
+    if (i % L < late) continue;
+    sum += shorter.losses[i];
+    ++count;
+  }
+  require(count > 0, "{} tokens do not fill one window of {}", tokens, L);
+  const double share = static_cast<double>(L) / static_cast<double>(longer.window), at_L = sum / count;
+  const double short_loss = mean(shorter.losses);
   GainSplit d;
-  d.total = (early + late) / N - early / L;
-  d.curse_relief = early / N - early / L + (N - L) / N * at_L;
-  d.beyond = (late - (N - L) * at_L) / N;
+  d.total = mean(longer.losses) - short_loss;
+  d.curse_relief = share * short_loss + (1 - share) * at_L - short_loss;
+  d.beyond = d.total - d.curse_relief;
   return d;
 }
 

@@ -23,15 +23,20 @@ struct PositionBin {
 // Log-spaced bins, four an octave, from non-overlapping windows of length `window`.
 std::vector<PositionBin> loss_by_position(const std::vector<float>& losses, int64_t window);
 
-// Where the difference between non-overlapping windows of N and of L tokens comes from, with l(t) the mean loss at
-// position t of the same windows of N tokens and l_L its mean over the last tenth of positions below L:
+// Where the difference between non-overlapping windows of N and of L < N tokens comes from. The losses are of the same
+// tokens in windows of either length; l(t) is the mean loss at position t of the short windows, l_L its mean over the
+// last tenth of positions.
 //
-//   nonoverlap(N) - nonoverlap(L) = total
-//   curse relief   sum_{t<L} l(t) / N - sum_{t<L} l(t) / L + (N - L) / N * l_L      fewer starved early tokens
-//   beyond         sum_{L<=t<N} (l(t) - l_L) / N                                    use (< 0) or harm (> 0) of context > L
+//   total          loss(N) - loss(L)
+//   curse relief   sum_t l(t) / N + (N - L) / N * l_L - loss(L)    fewer starved early tokens, were nothing else to change
+//   beyond         total - curse relief                           use (< 0) or harm (> 0) of context beyond L
 struct GainSplit {
   double total = 0, curse_relief = 0, beyond = 0;
 };
-GainSplit split_gain(const std::vector<float>& losses, int64_t window, int64_t train_length);
+struct WindowLosses {
+  const std::vector<float>& losses;  // in stream order
+  int64_t window;
+};
+GainSplit split_gain(const WindowLosses& longer, const WindowLosses& shorter);
 
 }  // namespace longshot

@@ -243,8 +243,11 @@ void KeyStore::layout(Layout& at, int64_t heads_in_all, int64_t tokens, int64_t 
 
 void AttentionScratch::layout(Layout& at, const AttentionShape& shape, bool training, bool bias_gradient) {
   forward = at.array<float>(threads() * forward_floats(shape.head_dim));
-  backward = at.array<float>(training ? threads() * backward_floats(shape.queries, shape.head_dim) : 0);
-  d_bias = at.array<float>(training && bias_gradient ? shape.sequences * shape.heads * d_bias_stride(shape) : 0);
+  if (!training) return;
+  const int64_t parts = backward_parts(shape), tasks = shape.sequences * shape.heads * parts;
+  backward = at.array<float>(threads() * backward_floats(shape.queries, shape.head_dim));
+  d_q = at.array<float>((parts == 1 ? threads() : tasks) * query_gradient_floats(shape));
+  d_bias = at.array<float>(bias_gradient ? tasks * d_bias_stride(shape) : 0);
 }
 
 void attention_forward(const AttentionShape& shape, const AttentionOptions& options, ConstMat qkv, KeyStore& store,

@@ -71,7 +71,8 @@ struct VisitedTiles {
 struct AttentionScratch {
   std::span<float> forward;   // per thread
   std::span<float> backward;  // per thread
-  std::span<float> d_bias;    // [B H, keys + padding] where a gradient of the bias is wanted
+  std::span<float> d_q;       // per thread, or per part of a head: [T, D]
+  std::span<float> d_bias;    // per part of a head, where a gradient of the bias is wanted: [keys + padding]
   void layout(Layout& at, const AttentionShape& shape, bool training, bool bias_gradient);
 };
 

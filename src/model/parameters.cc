@@ -14,11 +14,12 @@ ParameterId Parameters::add(std::string name, std::vector<int64_t> shape, bool d
   return tensors_.size() - 1;
 }
 
-void Parameters::allocate(bool with_gradients) {
-  memory_ = Workspace([&](Layout& at) {
+void Parameters::allocate(bool with_gradients, Workspace::Kind kind) {
+  const auto layout = [&](Layout& at) {
     values_ = at.array<float>(size_);
     grads_ = at.array<float>(with_gradients ? size_ : 0);
-  });
+  };
+  memory_ = Workspace(layout, kind);
 }
 
 void Parameters::initialize(uint64_t seed) {

@@ -26,7 +26,7 @@ class Parameters {
  public:
   // Declares a tensor. All are declared before allocate().
   ParameterId add(std::string name, std::vector<int64_t> shape, bool decay, std::function<float(int64_t, double)> init);
-  void allocate(bool with_gradients);
+  void allocate(bool with_gradients, Workspace::Kind kind = Workspace::Kind::kMemory);
   void initialize(uint64_t seed);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }

@@ -22,7 +22,7 @@ std::map<std::string, std::string> own_options(const ModelConfig& config) {
 
 }  // namespace
 
-Transformer::Transformer(ModelConfig config, bool with_gradients) : config_(std::move(config)) {
+Transformer::Transformer(ModelConfig config, bool with_gradients, Memory memory) : config_(std::move(config)) {
   config_.validate();
   AdaptiveBands bands;
   ParameterId tied = 0;
@@ -54,7 +54,7 @@ Transformer::Transformer(ModelConfig config, bool with_gradients) : config_(std:
         config_.tied ? tied : parameters_.add("output.weight", {config_.vocab, config_.dim}, true, gaussian(deviation));
     output_ = std::make_unique<LinearOutput>(parameters_, weight, config_.vocab);
   }
-  parameters_.allocate(with_gradients);
+  parameters_.allocate(with_gradients, memory);
 
   std::vector<std::span<float>> values, grads;
   for (const ParameterId id : position_ids) {

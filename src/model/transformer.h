@@ -14,8 +14,10 @@ namespace longshot {
 
 class Transformer {
  public:
-  // Declares and allocates; values are zero until initialize() or a checkpoint fills them.
-  Transformer(ModelConfig config, bool with_gradients);
+  // Declares and allocates; values are zero until initialize() or a checkpoint fills them. With kReserved a model of
+  // any size can be measured, but not used.
+  using Memory = Workspace::Kind;
+  Transformer(ModelConfig config, bool with_gradients, Memory memory = Memory::kMemory);
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
   void initialize(uint64_t seed) { parameters_.initialize(seed); }

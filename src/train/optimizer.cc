@@ -40,6 +40,8 @@ void OptimizerConfig::validate() const {
   require_usage(clip >= 0, "--clip must not be negative, but is {}", clip);
 }
 
+int64_t Optimizer::moments(const OptimizerConfig& config) { return config.optimizer == "adamw" ? 2 : 1; }
+
 Optimizer::Optimizer(const OptimizerConfig& config, Parameters& parameters) : config_(config), parameters_(parameters) {
   for (const Tensor& t : parameters.tensors()) {
     for (int64_t at = 0; at < t.size; at += kRangeFloats) {
@@ -50,7 +52,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, Parameters& parameters) : co
   const auto size = static_cast<int64_t>(parameters.values().size());
   memory_ = Workspace([&](Layout& at) {
     first_ = at.array<float>(size);
-    second_ = at.array<float>(config.optimizer == "adamw" ? size : 0);
+    second_ = at.array<float>(moments(config) > 1 ? size : 0);
   });
 }
 

@@ -23,6 +23,7 @@ struct OptimizerConfig {
 class Optimizer {
  public:
   Optimizer(const OptimizerConfig& config, Parameters& parameters);
+  static int64_t moments(const OptimizerConfig& config);  // per parameter
 
   // Clips the gradients to the configured norm, updates, clears the gradients. Returns the norm before clipping.
   double step(double lr);

@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 
@@ -71,15 +72,18 @@ Trainer::Trainer(Inputs inputs, TrainConfig config)
                                .document_mask = inputs.model.config().document_mask}),
       pass_(inputs.model, pass_config(config_, inputs.model.config().length)),
       optimizer_(config_.optimizer, inputs.model.parameters()) {
-  make_directories(inputs_.run.checkpoints());
 }
 
 double Trainer::seconds_per_step() {
-  constexpr int kSteps = 5;
+  std::array<double, 5> seconds;
   train_step(0);
-  Clock clock;
-  for (int i = 0; i < kSteps; ++i) train_step(0);
-  return clock.seconds() / kSteps;
+  for (double& s : seconds) {
+    const Clock clock;
+    train_step(0);
+    s = clock.seconds();
+  }
+  std::ranges::sort(seconds);
+  return seconds[seconds.size() / 2];
 }
 
 TrainingPass::Config Trainer::pass_config(const TrainConfig& config, int64_t length) {
@@ -190,6 +194,7 @@ void Trainer::validate(int64_t step, const TrainerCallbacks& callbacks, Result& 
 }
 
 Trainer::Result Trainer::train(const TrainerCallbacks& callbacks) {
+  make_directories(inputs_.run.checkpoints());
   const double flops_per_token = training_flops_per_token(inputs_.model, inputs_.model.config().length);
   const auto per_step = static_cast<double>(tokens_per_step());
   const double before = seconds_;
@@ -220,6 +225,7 @@ Trainer::Result Trainer::train(const TrainerCallbacks& callbacks) {
                               .gradient_norm = gradient_norm_,
                               .tokens_per_second = rate,
                               .seconds = seconds_,
+                              .seconds_left = static_cast<double>(config_.steps - done) * per_step / rate,
                               .flops_per_second = rate * flops_per_token};
       append_record(inputs_.run.metrics(), {{"step", done},
                                             {"tokens", static_cast<int64_t>(static_cast<double>(done) * per_step)},

@@ -35,6 +35,7 @@ struct StepReport {
   double lr = 0, gradient_norm = 0;
   double tokens_per_second = 0;  // since the report before
   double seconds = 0;            // of training in this run, resumed parts included
+  double seconds_left = 0;       // at that speed
   double flops_per_second = 0;
 };
 
@@ -69,7 +70,7 @@ class Trainer {
   };
   Result train(const TrainerCallbacks& callbacks);
 
-  // Mean time of a few updates, the first left out. They change the model and the optimizer.
+  // Median time of a few updates, the first left out. They change the model and the optimizer.
   double seconds_per_step();
 
   static TrainingPass::Config pass_config(const TrainConfig& config, int64_t length);

@@ -1,35 +1,16 @@
 // The program as a user meets it: right and wrong command lines, damaged files, kills, a full disk.
 #include <gmock/gmock.h>
-#include <signal.h>
-#include <sys/wait.h>
 
 #include <array>
-#include <chrono>
 #include <cmath>
-#include <thread>
 
 #include "base/rng.h"
-#include "train/support.h"
+#include "cli/support.h"
 
 namespace longshot {
 namespace {
 
 using testing::HasSubstr;
-
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-Outcome shell(const ScratchDir& dir, const std::string& command) {
-  const std::string out = (dir / "stdout").string(), err = (dir / "stderr").string();
-  const int status = std::system(fmt::format("({}) > {} 2> {}", command, out, err).c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_text(out), read_text(err)};
-}
-
-Outcome longshot_run(const ScratchDir& dir, const std::string& arguments) {
-  return shell(dir, std::string(LONGSHOT_PROGRAM) + " " + arguments);
-}
 
 const char* kSmall = "--layers 2 --dim 32 --heads 4 --length 24 --batch-tokens 240 --warmup 2 --threads 1";
 
@@ -142,6 +123,16 @@ TEST(Program, BadInputGetsAMessageAndACode) {
   expect(fmt::format("eval {} --data {}", run, data), 1, "valid.tokens");
 }
 
+TEST(Program, DryRunTellsCostsAndLeavesNothing) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  const Outcome o = longshot_run(dir, fmt::format("train --data {} --out {} --dry-run --layers 5 --dim 32 --heads 4",
+                                                  (dir / "data").string(), (dir / "run").string()));
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, testing::AllOf(HasSubstr("memory in all"), HasSubstr("tokens/s")));
+  EXPECT_FALSE(fs::exists(dir / "run"));
+}
+
 TEST(Program, AFullDiskLosesNothing) {
   ScratchDir dir;
   write_token_set(dir / "data", 3000);
@@ -159,37 +150,11 @@ TEST(Program, AFullDiskLosesNothing) {
   EXPECT_EQ(checkpoint_steps(RunDir(dir / "run")).back(), 8);
 }
 
-// Starts the program, waits, sends a signal. Returns its exit status.
-int run_and_signal(const std::vector<std::string>& arguments, std::chrono::milliseconds delay, int signal) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::vector<char*> argv;
-    const std::string program = LONGSHOT_PROGRAM;
-    argv.push_back(const_cast<char*>(program.c_str()));
-    for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
-    argv.push_back(nullptr);
-    if (!std::freopen("/dev/null", "w", stderr) || !std::freopen("/dev/null", "w", stdout)) std::_Exit(3);
-    ::execv(argv[0], argv.data());
-    std::_Exit(127);
-  }
-  std::this_thread::sleep_for(delay);
-  ::kill(child, signal);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return status;
-}
-
 std::vector<std::string> train_arguments(const fs::path& data, const fs::path& out) {
   return {"train",     "--data", data.string(),  "--out", out.string(),    "--resume", "--layers",       "2",
           "--dim",     "32",     "--heads",      "4",     "--length",      "24",       "--batch-tokens", "480",
           "--warmup",  "2",      "--threads",    "1",     "--steps",       "120",      "--save-every",   "1",
           "--dropout", "0.1",    "--eval-every", "50",    "--eval-tokens", "100"};
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string out;
-  for (const std::string& w : words) out += w + " ";
-  return out;
 }
 
 TEST(Program, KilledTenTimesAndResumedEndsWithTheSameBits) {

@@ -301,6 +301,15 @@ TEST(Attention, ThreadsChangeNothing) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(results[i], results[i + 3]);
 }
 
+TEST(Attention, FewHeadsAreCutIntoPartsForManyThreads) {
+  set_threads(5);
+  for (const Kind bias : {Kind::kNone, Kind::kLinear, Kind::kTable}) {
+    check({.shape = {.sequences = 1, .queries = 700, .heads = 1, .head_dim = 16}, .bias = bias, .rotary_pairs = 4});
+    check({.shape = {.sequences = 1, .queries = 290, .heads = 3, .head_dim = 24}, .bias = bias, .documents = true});
+  }
+  set_threads(0);
+}
+
 // Far keys: the mass left out never exceeds epsilon, whatever the values.
 
 struct FarCase {

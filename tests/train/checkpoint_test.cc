@@ -1,6 +1,10 @@
 #include "train/checkpoint.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <fstream>
 
 #include "base/error.h"
 #include "train/support.h"
@@ -88,15 +92,41 @@ TEST(Checkpoint, AnotherShapeIsRefusedWithBothShapes) {
               testing::AllOf(HasSubstr("[128, 32]"), HasSubstr("[40, 32]"), HasSubstr("ffn.in.weight")));
 }
 
+// Files of this process may not grow past `bytes`, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, SIG_DFL);
+  }
+
+ private:
+  rlimit before_{};
+};
+
 TEST(Checkpoint, AFailedSaveLeavesTheOldOne) {
   Saved s;
   const auto before = read_text(s.path / kModelFile);
   s.model->parameters().values()[0] += 1;
-  fs::permissions(s.path.parent_path(), fs::perms::owner_read | fs::perms::owner_exec);
-  // Root may write anywhere: make the place of the unfinished checkpoint a file instead.
-  fs::permissions(s.path.parent_path(), fs::perms::owner_all);
+  {
+    const FileSizeLimit limit(before.size() / 2);
+    EXPECT_THAT(error_of([&] { s.save(); }), HasSubstr(kModelFile));
+  }
+  EXPECT_EQ(read_text(s.path / kModelFile), before);
+}
+
+TEST(Checkpoint, ALeftOverOfAnUnfinishedSaveIsReplaced) {
+  Saved s;
+  const auto before = read_text(s.path / kModelFile);
+  s.model->parameters().values()[0] += 1;
   std::ofstream(s.path.string() + ".tmp") << "in the way";
-  s.save();  // a left-over of that name is swept aside
+  s.save();
   EXPECT_NE(read_text(s.path / kModelFile), before);
   EXPECT_FALSE(fs::exists(s.path.string() + ".tmp"));
 }

@@ -39,21 +39,21 @@ inline std::string small_text(size_t bytes) {
   return text;
 }
 
-inline void write_token_set(const fs::path& dir, size_t bytes) {
+inline void write_token_set(const fs::path& dir, const std::string& text) {
   make_directories(dir);
   std::ofstream(dir / "tokenizer.byte.json") << "{\"type\":\"byte\"}\n";
   const auto tokenizer = load_tokenizer(dir);
-  const std::string text = small_text(bytes);
   for (const char* split : {"train", "valid"}) {
     TokenWriter writer(dir / (std::string(split) + ".tokens"), {.tokenizer_hash = tokenizer->hash(),
                                                                 .vocab_size = tokenizer->vocab_size(),
                                                                 .start_id = tokenizer->start_id()});
-    writer.append(tokenizer->encode(split == std::string("valid") ? text.substr(0, bytes / 4) : text));
-    writer.add_text(bytes, bytes / 5);
+    writer.append(tokenizer->encode(split == std::string("valid") ? text.substr(0, text.size() / 4) : text));
+    writer.add_text(text.size(), text.size() / 5);
     writer.finish();
   }
   write_json(dir / "meta.json", {{"format", 1}});
 }
+inline void write_token_set(const fs::path& dir, size_t bytes) { write_token_set(dir, small_text(bytes)); }
 
 inline ModelConfig small_model(const std::string& position = "alibi") {
   ModelConfig c;

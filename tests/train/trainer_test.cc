@@ -114,13 +114,13 @@ TEST(Trainer, DivergenceIsAnErrorThatNamesTheStep) {
 // A tiny model learns 2 kB by heart with every method.
 TEST(Trainer, OverfitsAShortText) {
   ScratchDir dir;
-  write_token_set(dir / "data", 2000);
+  write_token_set(dir / "data", 500);
   for (const PositionMethod* method : position_methods()) {
     SCOPED_TRACE(method->name);
     ModelConfig model = small_model(method->name);
     model.length = 50;
-    TrainConfig config = small_training(400);
-    config.batch_tokens = 1000, config.micro_batch_tokens = 0, config.save_every = 0, config.log_every = 100;
+    TrainConfig config = small_training(200);
+    config.batch_tokens = 250, config.micro_batch_tokens = 0, config.save_every = 0, config.log_every = 100;
     config.optimizer.weight_decay = 0, config.schedule.lr = 1e-2, config.schedule.min_lr = 0.02;
     EXPECT_LT(train_run(dir / "data", dir / method->name, model, config).result.loss, 0.05);
   }

@@ -1,0 +1,26 @@
+#include "train/cost.h"
+
+namespace longshot {
+
+StepCost predict_memory(const ModelConfig& config, const TrainConfig& train) {
+  Transformer model(config, true, Transformer::Memory::kReserved);
+  const int64_t copies = 2 + Optimizer::moments(train.optimizer);
+  return {.parameters = model.parameters().count(),
+          .state_bytes = static_cast<size_t>(model.parameters().count() * copies) * sizeof(float),
+          .activation_bytes = TrainingPass::predict_bytes(model, Trainer::pass_config(train, config.length))};
+}
+
+double predict_step_seconds(const ModelConfig& config, const TrainConfig& train, const TokenFile& tokens) {
+  const auto seconds = [&](int64_t layers) {
+    ModelConfig part = config;
+    part.layers = layers;
+    Transformer model(part, true);
+    model.initialize(train.seed);
+    return Trainer({model, tokens, nullptr, RunDir("")}, train).seconds_per_step();
+  };
+  if (config.layers <= 2) return seconds(config.layers);
+  const double one = seconds(1), two = seconds(2);
+  return one + static_cast<double>(config.layers - 1) * (two - one);
+}
+
+}  // namespace longshot

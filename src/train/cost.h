@@ -1,0 +1,23 @@
+// What a training step takes, told before the model is made.
+#pragma once
+#include "train/trainer.h"
+
+namespace longshot {
+
+struct StepCost {
+  int64_t parameters = 0;
+  size_t state_bytes = 0;       // weights, gradients, moments
+  size_t activation_bytes = 0;  // activations and scratch memory
+  double seconds = 0;           // of one update; 0: not tried
+  size_t bytes() const { return state_bytes + activation_bytes; }
+};
+
+// Memory follows from the layout alone; address space is reserved for it, no memory is taken.
+StepCost predict_memory(const ModelConfig& model, const TrainConfig& train);
+
+// Time is measured on models of one and of two layers of the same shape, and continued to all layers:
+//
+//   t(n) = t(1) + (n - 1) (t(2) - t(1))
+double predict_step_seconds(const ModelConfig& model, const TrainConfig& train, const TokenFile& tokens);
+
+}  // namespace longshot

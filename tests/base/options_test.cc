@@ -1,0 +1,46 @@
+#include "base/options.h"
+
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+
+namespace longshot {
+namespace {
+
+using testing::ElementsAre;
+
+struct Lists {
+  std::vector<std::string> words = {"first"};
+  std::vector<int64_t> numbers;
+  Options options;
+  Lists() {
+    options.add("words", words, "some words");
+    options.add("numbers", numbers, "some numbers");
+  }
+};
+
+TEST(Options, CommasPartAListUnlessBehindABackslash) {
+  Lists l;
+  l.options.at("words").set(R"(a,b\,c,,d\\,e\f)");
+  EXPECT_THAT(l.words, ElementsAre("a", "b,c", "", "d\\", "e\\f"));
+  l.options.at("words").set("");
+  EXPECT_TRUE(l.words.empty());
+  l.options.at("numbers").set("64,128");
+  EXPECT_THAT(l.numbers, ElementsAre(64, 128));
+  EXPECT_THROW(l.options.at("numbers").set("64,x"), Error);
+}
+
+TEST(Options, EveryListIsReadBackAsItWasWritten) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {}, {"plain"}, {"with,comma", "with\\backslash"}, {"ends\\", ",", "a\"b"}}) {
+    Lists from, by_text, by_toml;
+    from.words = words;
+    by_text.options.at("words").set(from.options.at("words").get());
+    EXPECT_EQ(by_text.words, words);
+    by_toml.options.load_toml_text(from.options.to_toml(false), "test");
+    EXPECT_EQ(by_toml.words, words);
+  }
+}
+
+}  // namespace
+}  // namespace longshot

@@ -1,0 +1,37 @@
+#include "train/cost.h"
+
+#include <gtest/gtest.h>
+
+#include "train/support.h"
+
+namespace longshot {
+namespace {
+
+TEST(Cost, PredictedMemoryIsWhatIsTaken) {
+  for (const bool recompute : {false, true}) {
+    for (const char* optimizer : {"adamw", "sgd"}) {
+      const ModelConfig config = small_model("t5");
+      TrainConfig train = small_training(1);
+      train.recompute = recompute;
+      train.optimizer.optimizer = optimizer;
+      const StepCost cost = predict_memory(config, train);
+      Transformer model(config, true);
+      const TrainingPass pass(model, Trainer::pass_config(train, config.length));
+      EXPECT_EQ(cost.activation_bytes, pass.bytes());
+      EXPECT_EQ(cost.parameters, model.parameters().count());
+      Optimizer state(train.optimizer, model.parameters());
+      const size_t floats = static_cast<size_t>(2 * cost.parameters) + state.first().size() + state.second().size();
+      EXPECT_NEAR(static_cast<double>(cost.state_bytes), static_cast<double>(floats * sizeof(float)),
+                  0.01 * static_cast<double>(cost.state_bytes));  // tensors begin on cache lines
+    }
+  }
+}
+
+TEST(Cost, AModelLargerThanTheMachineCanBeMeasured) {
+  ModelConfig config = small_model();
+  config.layers = 100, config.dim = 16384, config.heads = 128;  // 322 billion parameters
+  EXPECT_GT(predict_memory(config, small_training(1)).bytes(), size_t{4} << 40);
+}
+
+}  // namespace
+}  // namespace longshot
