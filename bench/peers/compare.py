@@ -16,8 +16,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROUNDS = int(os.environ.get("PEER_ROUNDS", "3"))
 SMALL = {"layers": 4, "dim": 256, "heads": 8, "ffn": 1024, "vocab": 8192}
 LARGE = {"layers": 8, "dim": 512, "heads": 8, "ffn": 2048, "vocab": 16384}
+ADAPTIVE = {"layers": 6, "dim": 512, "heads": 8, "ffn": 2048, "vocab": 26912, "adaptive-cutoffs": "4000,12000"}
 ROWS = [("train", LARGE, 512, 2048), ("train", SMALL, 256, 4096), ("train", SMALL, 1024, 4096), ("train", SMALL, 4096, 4096),
-        ("eval", SMALL, 512, 512), ("eval", SMALL, 2048, 2048), ("eval", SMALL, 8192, 8192), ("eval", SMALL, 16384, 16384)]
+        ("eval", SMALL, 512, 512), ("eval", SMALL, 2048, 2048), ("eval", SMALL, 8192, 8192), ("eval", SMALL, 16384, 16384),
+        ("train", ADAPTIVE, 512, 2048), ("train", ADAPTIVE, 2048, 2048), ("eval", ADAPTIVE, 512, 2048), ("eval", ADAPTIVE, 4096, 4096)]
 
 
 def run_longshot(program, out, task, model, length, tokens):
@@ -45,7 +47,8 @@ def run_torch(task, model, length, tokens, weights):
 def main():
     program, out = sys.argv[1:3]
     results = []
-    print(f"\n{'':6}{'model':>12}{'L':>7} {'attention':>10} {'Longshot':>10} {'PyTorch':>10} {'ratio':>7} {'memory':>17}")
+    print("\nPyTorch beside Longshot; a model with an 'a' has adaptive input and softmax")
+    print(f"{'':6}{'model':>12}{'L':>7} {'attention':>10} {'Longshot':>10} {'PyTorch':>10} {'ratio':>7} {'memory':>17}")
     for task, model, length, tokens in ROWS:
         ours, theirs = [], {}
         weights, _ = run_longshot(program, out, "train", model, min(length, 512), min(tokens, 512))
@@ -54,7 +57,7 @@ def main():
             for line in run_torch(task, model, length, tokens, weights):
                 theirs.setdefault(line["attention"], []).append(line)
         for attention, lines in theirs.items():
-            name = f"{model['layers']}x{model['dim']}"
+            name = f"{model['layers']}x{model['dim']}" + ("a" if "adaptive-cutoffs" in model else "")
             row = {"task": task, "model": model, "length": length, "attention": attention,
                    "longshot_tokens_per_second": statistics.median(r["tokens_per_second"] for r in ours),
                    "longshot_memory_bytes": max(r["peak_memory_bytes"] for r in ours)}

@@ -10,6 +10,8 @@ skipped, 1 for a batch file that cannot be read, 2 for wrong usage.
 
     --layers --dim --heads --ffn --vocab N     the model: pre-norm LayerNorm, ReLU, biases, final norm, output tied to the
                                                embeddings, embeddings times sqrt(dim), float32, no dropout
+    --adaptive-cutoffs N,..                    adaptive input and softmax as in fairseq: bands of words begin at 0 and at these,
+                                               each with vectors a quarter as long as those of the band before
     --length L,..       tokens of a sequence
     --tokens N          tokens of a step: max(1, N / L) sequences of L
     --position P,..     alibi, none, rotary (interleaved), t5 (32 buckets, 128), sinusoidal (fairseq's)       [alibi]
@@ -90,9 +92,18 @@ class SafeTensors:
 
 # ---- parameters and batch ------------------------------------------------------------------------------------------
 
+def bands(c):
+    """[first word, end) of each band; none without cutoffs."""
+    edges = [0, *c.adaptive_cutoffs, c.vocab]
+    return list(zip(edges, edges[1:])) if c.adaptive_cutoffs else []
+
+
 def parameter_shapes(c):
     C, F = c.dim, c.ffn
-    shapes = {"embed.weight": (c.vocab, C)}
+    shapes = {} if c.adaptive_cutoffs else {"embed.weight": (c.vocab, C)}
+    for k, (first, end) in enumerate(bands(c)):
+        shapes[f"embed.band{k}.weight"] = (end - first, C // 4 ** k)
+        shapes[f"embed.band{k}.projection"] = (C, C // 4 ** k)
 
     def with_bias(name, *shape):
         shapes[name + ".weight"], shapes[name + ".bias"] = shape, shape[:1]
@@ -107,6 +118,8 @@ def parameter_shapes(c):
     with_bias("final_norm", C)
     if c.position == "t5":
         shapes["position.bias"] = (1, T5_BUCKETS, c.heads)
+    if c.adaptive_cutoffs:
+        shapes["output.clusters"] = (len(c.adaptive_cutoffs), C)
     return shapes
 
 
@@ -121,7 +134,7 @@ def make_parameters(c):
             source.read(name, "F32", p.numpy())
         elif name.endswith("norm.weight"):
             p.fill_(1.0)
-        elif name.endswith(".weight") or name.startswith("position."):
+        elif name.endswith((".weight", ".projection", ".clusters")) or name.startswith("position."):
             p.normal_(std=0.02)
         else:
             p.zero_()
@@ -233,6 +246,39 @@ def attend_sdpa(c, q, k, v, mask):
     return y.flatten(0, 1)
 
 
+def embed(c, p, ids):
+    """[B, T, C]"""
+    import torch
+    from torch.nn import functional
+    if not c.adaptive_cutoffs:
+        return functional.embedding(ids, p["embed.weight"]) * math.sqrt(c.dim)
+    x = torch.zeros(*ids.shape, c.dim)
+    for k, (first, end) in enumerate(bands(c)):
+        mask = (ids >= first) & (ids < end)
+        words = functional.embedding(ids[mask] - first, p[f"embed.band{k}.weight"])
+        x[mask] = functional.linear(words, p[f"embed.band{k}.projection"])
+    return x * math.sqrt(c.dim)
+
+
+def output_loss(c, p, hidden, targets):
+    """Mean over targets; hidden [N, C], targets [N]."""
+    import torch
+    from torch.nn import functional
+    if not c.adaptive_cutoffs:
+        return functional.cross_entropy(functional.linear(hidden, p["embed.weight"]), targets, ignore_index=-1)
+    head_targets, total = targets.clone(), 0
+    for k, (first, end) in enumerate(bands(c)):
+        if k == 0:
+            continue
+        rows = ((targets >= first) & (targets < end)).nonzero().squeeze(1)
+        head_targets[rows] = c.adaptive_cutoffs[0] + k - 1
+        reduced = hidden.index_select(0, rows) @ p[f"embed.band{k}.projection"]
+        logits = functional.linear(reduced, p[f"embed.band{k}.weight"])
+        total = total + functional.cross_entropy(logits, targets[rows] - first, reduction="sum")
+    head = functional.linear(hidden, torch.cat([p["embed.band0.weight"], p["output.clusters"]]))
+    return (total + functional.cross_entropy(head, head_targets, reduction="sum")) / len(targets)
+
+
 def mean_loss(c, p, positions, ids, targets):
     from torch.nn import functional
     B, T, C, H = c.sequences, c.length, c.dim, c.heads
@@ -244,7 +290,7 @@ def mean_loss(c, p, positions, ids, targets):
     def linear(name, x):
         return functional.linear(x, p[name + ".weight"], p[name + ".bias"])
 
-    x = functional.embedding(ids, p["embed.weight"]) * math.sqrt(C)
+    x = embed(c, p, ids)
     if positions.sinusoids is not None:
         x = x + positions.sinusoids
     mask = positions.mask(p)
@@ -256,8 +302,7 @@ def mean_loss(c, p, positions, ids, targets):
         x = x + linear(f"layers.{i}.attention.out", y)
         h = functional.relu(linear(f"layers.{i}.ffn.in", norm(f"layers.{i}.ffn_norm", x)))
         x = x + linear(f"layers.{i}.ffn.out", h)
-    logits = functional.linear(norm("final_norm", x), p["embed.weight"])
-    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
+    return output_loss(c, p, norm("final_norm", x).flatten(0, 1), targets.flatten())
 
 
 def make_step(c):
@@ -293,15 +338,15 @@ def make_step(c):
 
 def estimated_bytes(c):
     """Float counts of what eager PyTorch holds at its peak: scores, logits, activations, parameters."""
-    rows = c.sequences * c.length
+    rows, vocab = c.sequences * c.length, max([end - first for first, end in bands(c)], default=c.vocab)
     square = c.sequences * c.heads * c.length ** 2
     mask = {"alibi": square, "t5": 2 * c.heads * c.length ** 2}.get(c.position, c.length ** 2)
     parameters = sum(math.prod(shape) for shape in parameter_shapes(c).values())
     if c.task == "eval":
-        floats = mask + 2 * square + 2 * rows * c.vocab + rows * (8 * c.dim + 2 * c.ffn) + parameters
+        floats = mask + 2 * square + 2 * rows * vocab + rows * (8 * c.dim + 2 * c.ffn) + parameters
     else:
         activations = c.layers * rows * (14 * c.dim + 2 * c.ffn)
-        floats = mask + (c.layers + 2) * square + 3 * rows * c.vocab + activations + 5 * parameters
+        floats = mask + (c.layers + 2) * square + 3 * rows * vocab + activations + 5 * parameters
     return 4 * floats + (250 << 20)
 
 
@@ -390,6 +435,7 @@ def parse(arguments):
                                      usage="torch_bench.py OPTIONS", allow_abbrev=False)
     for name in ("layers", "dim", "heads", "ffn", "vocab"):
         parser.add_argument("--" + name, type=positive, required=True)
+    parser.add_argument("--adaptive-cutoffs", type=list_of(positive), default=[])
     parser.add_argument("--length", type=list_of(positive))
     parser.add_argument("--tokens", type=positive)
     parser.add_argument("--position", type=list_of(str, POSITIONS), default=["alibi"])

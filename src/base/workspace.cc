@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -42,11 +43,12 @@ Workspace::~Workspace() {
 
 size_t peak_memory_bytes() {
   std::ifstream status("/proc/self/status");
+  size_t peak = 0, files = 0;  // kB
   for (std::string word; status >> word;) {
-    size_t kilobytes = 0;
-    if (word == "VmHWM:" && status >> kilobytes) return kilobytes * 1024;
+    if (word == "VmHWM:") status >> peak;
+    if (word == "RssFile:") status >> files;
   }
-  return 0;
+  return (peak - std::min(peak, files)) * 1024;
 }
 
 void reset_peak_memory() { std::ofstream("/proc/self/clear_refs") << "5"; }

@@ -51,7 +51,8 @@ class Workspace {
   size_t bytes_ = 0;
 };
 
-// The largest resident memory of this process since its start or the last reset, in bytes.
+// The largest resident memory of this process since its start or the last reset, in bytes, without the pages of mapped
+// files: those are the system's to drop.
 size_t peak_memory_bytes();
 void reset_peak_memory();
 

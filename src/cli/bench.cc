@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -14,7 +15,10 @@
 #include "formats/safetensors.h"
 #include "kernels/gemm.h"
 #include "kernels/peak.h"
+#include "kernels/rowwise.h"
+#include "kernels/update.h"
 #include "model/inference.h"
+#include "model/rows.h"
 #include "model/training.h"
 #include "report/results.h"
 #include "train/optimizer.h"
@@ -41,7 +45,7 @@ class BenchCommand : public Command {
   BenchCommand() { model_.layers = 8, model_.dim = 512, model_.heads = 8, model_.length = 512, model_.vocab = 16384; }
 
   void options(Options& o) override {
-    o.add("what", what_, "parts to measure: machine, gemm, attention, step, positions, eval");
+    o.add("what", what_, "parts to measure: machine, gemm, rows, attention, step, positions, eval");
     o.add("vocab", model_.vocab, "vocabulary size");
     o.add("batch-tokens", batch_tokens_, "tokens of a training step");
     o.add("eval-lengths", eval_lengths_, "lengths to evaluate at");
@@ -70,6 +74,8 @@ class BenchCommand : public Command {
         bench_machine();
       else if (part == "gemm")
         bench_gemm();
+      else if (part == "rows")
+        bench_rows();
       else if (part == "attention")
         bench_attention();
       else if (part == "step")
@@ -113,6 +119,51 @@ class BenchCommand : public Command {
                                    {"gflops", flops / seconds / 1e9},
                                    {"percent_of_peak", share(flops, seconds)}});
     }
+  }
+
+  // Kernels that move memory: their share of what a plain read loop moves on the same threads.
+  void bench_rows() {
+    const int64_t rows = batch_tokens_, c = model_.dim, f = model_.ffn_dim(), v = model_.vocab;
+    std::vector<float> x(static_cast<size_t>(rows * f), 0.5f), y(x.size()), logits(static_cast<size_t>(rows * v), 0.1f),
+        weight(static_cast<size_t>(f), 1.0f), mean(static_cast<size_t>(rows)), rstd(mean), losses(mean);
+    const std::vector<int32_t> targets(static_cast<size_t>(rows), 1);
+    const Mat xc(x.data(), rows, c), yc(y.data(), rows, c), xf(x.data(), rows, f), yf(y.data(), rows, f),
+        l(logits.data(), rows, v);
+    const Norm norm{.weight = std::span(weight).first(static_cast<size_t>(c)), .bias = {}};
+    const double bandwidth = measure_read_bandwidth();
+    fmt::print("\nrow-wise kernels and the optimizer, {} rows\n{:>24} {:>10} {:>10}\n", rows, "", "GB/s", "% of read");
+    const auto measure = [&](const char* name, int64_t floats, const std::function<void(int64_t, int64_t)>& kernel) {
+      const double seconds = median_seconds(repeat_, [&] { parallel_rows(rows, kernel); });
+      const double rate = static_cast<double>(floats) * sizeof(float) / seconds;
+      fmt::print("{:>24} {:>10.1f} {:>10.0f}\n", name, rate / 1e9, 100 * rate / bandwidth);
+      json_out_["rows"].push_back(
+          {{"kernel", name}, {"gb_per_second", rate / 1e9}, {"percent_of_read", 100 * rate / bandwidth}});
+    };
+    measure("norm", 2 * rows * c, [&](int64_t r, int64_t n) {
+      norm_forward(norm, xc.rows_from(r, n), yc.rows_from(r, n), mean.data() + r, rstd.data() + r);
+    });
+    measure("norm backward", 4 * rows * c, [&](int64_t r, int64_t n) {
+      norm_backward(norm, xc.rows_from(r, n), xc.rows_from(r, n), mean.data() + r, rstd.data() + r, yc.rows_from(r, n));
+    });
+    measure("residual", 3 * rows * c, [&](int64_t r, int64_t n) {
+      add_residual(xc.rows_from(r, n), yc.rows_from(r, n), weight.data(), {}, yc.rows_from(r, n));
+    });
+    for (const auto& [name, kind] : {std::pair{"relu", Activation::kRelu}, {"gelu", Activation::kGelu}}) {
+      measure(name, 3 * rows * f, [&](int64_t r, int64_t n) {
+        activation_forward(kind, xf.rows_from(r, n), weight.data(), {}, yf.rows_from(r, n));
+      });
+    }
+    measure("cross-entropy", 2 * rows * v, [&](int64_t r, int64_t n) {
+      cross_entropy(l.rows_from(r, n), targets.data() + r, losses.data() + r, true, 1e-3f);
+    });
+    // The optimizer's four arrays, cut into as many rows.
+    std::vector<float> state(static_cast<size_t>(4 * rows * f), 1e-3f);
+    measure("AdamW", 8 * rows * f, [&](int64_t r, int64_t n) {
+      float* at = state.data() + r * f;
+      const int64_t apart = rows * f;
+      adamw_update({.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .correction1 = 1, .correction2 = 1},
+                   {at, at + apart, at + 2 * apart, at + 3 * apart, n * f, 1, 0});
+    });
   }
 
   void bench_attention() {
@@ -307,7 +358,7 @@ class BenchCommand : public Command {
   }
 
   static constexpr size_t kZoneCount = static_cast<size_t>(Zone::kCount);
-  std::vector<std::string> what_ = {"machine", "gemm", "attention", "step", "positions", "eval"};
+  std::vector<std::string> what_ = {"machine", "gemm", "rows", "attention", "step", "positions", "eval"};
   std::vector<int64_t> eval_lengths_ = {512, 2048, 8192, 16384}, attention_lengths_ = {512, 2048, 8192};
   int64_t batch_tokens_ = 2048;
   int repeat_ = 5, threads_ = 0;

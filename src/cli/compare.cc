@@ -68,7 +68,7 @@ class CompareCommand : public Command {
     o.add("eval-tokens", eval_tokens_, "tokens to test on; 0: the whole split");
     o.add("sliding-tokens", sliding_tokens_, "tokens to test sliding windows on; 0: as many as --eval-tokens");
     o.add("equal-time", equal_time_, "seconds of training for each model instead of --steps; 0: equal steps");
-    o.add("threads", threads_, "0: all cores");
+    o.add("threads", threads_, "0: all cores, shared with other runs on this machine");
     model_.fields(o);
     train_.fields(o);
     options_ = &o;
@@ -77,6 +77,7 @@ class CompareCommand : public Command {
   int run() override {
     require_usage(!data_.empty() && !out_.empty(), "longshot compare needs --data DIR and --out DIR");
     set_threads(threads_);
+    if (threads_ == 0) share_cores();
     catch_stop_signals();
     const TokenSet tokens(data_);
     if (train_lengths_.empty()) train_lengths_ = {model_.length};
@@ -217,7 +218,7 @@ class CompareCommand : public Command {
                      .tokens = result.step * trainer.tokens_per_step(),
                      .train_seconds = result.seconds,
                      .train_tokens_per_second = result.tokens_per_second,
-                     .train_peak_memory_bytes = static_cast<int64_t>(peak_memory_bytes())};
+                     .train_peak_memory_bytes = static_cast<int64_t>(result.peak_memory_bytes)};
     for (const Json& point : read_records(run.metrics())) {
       CurvePoint p{.step = point.value("step", int64_t{0})};
       if (point.contains("tokens")) p.tokens = point["tokens"].get<int64_t>();

@@ -30,12 +30,13 @@ class EvalCommand : public Command {
     o.add("batch-tokens", batch_tokens_, "tokens run at once");
     o.add("attention-epsilon", epsilon_, "far keys left out below this share of attention; negative: the model's own");
     o.add("json", json_, "write the results to this file");
-    o.add("threads", threads_, "0: all cores");
+    o.add("threads", threads_, "0: all cores, shared with other runs on this machine");
   }
 
   int run() override {
     require_usage(!data_.empty(), "longshot eval needs --data DIR, a token set made by `longshot prepare`");
     set_threads(threads_);
+    if (threads_ == 0) share_cores();
     const TokenSet set(data_);
     LoadedModel loaded = load_model(args[0]);
     require(!loaded.tokenizer || loaded.tokenizer->hash() == set.tokenizer().hash(),

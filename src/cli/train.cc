@@ -20,7 +20,7 @@ class TrainCommand : public Command {
     o.add("resume", resume_, "go on from the run's last checkpoint, with the run's own options");
     o.add("resume-step", resume_step_, "go on from the checkpoint of this step instead; 0: the last");
     o.add("eval-tokens", eval_tokens_, "validation tokens per validation; 0: all");
-    o.add("threads", threads_, "0: all cores");
+    o.add("threads", threads_, "0: all cores, shared with other runs on this machine");
     o.add("dry-run", dry_run_, "say what memory a run takes, try one and two layers for the time, and end");
     model_.fields(o);
     train_.fields(o);
@@ -36,6 +36,7 @@ class TrainCommand : public Command {
     require_usage(!data_.empty(), "longshot train needs --data DIR, a token set made by `longshot prepare`");
     require_usage(!out_.empty() || dry_run_, "longshot train needs --out DIR, the directory of the run");
     set_threads(threads_);
+    if (threads_ == 0) share_cores();
     const TokenSet tokens(data_);
     model_.vocab = tokens.tokenizer().vocab_size();
     model_.validate();

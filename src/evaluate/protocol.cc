@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/threads.h"
 #include "data/batches.h"
 
 namespace longshot {
@@ -40,6 +41,7 @@ Scores score_stream(Transformer& model, const TokenFile& stream, const Protocol&
   std::vector<float> losses;
   int64_t scored_so_far = 0;
   for (size_t at = 0; at < windows.size();) {
+    update_share();
     const Window& w = windows[at];
     const int64_t room = std::max<int64_t>(options.batch_tokens / w.count, 1);
     int64_t n = 1;
@@ -66,8 +68,12 @@ Scores score_stream(Transformer& model, const TokenFile& stream, const Protocol&
       if (options.document_mask)
         fill_document_starts(stream, windows[at + b].first, std::span(first_keys).subspan(b * count, count));
     }
-    inference->score({.inputs = inputs, .length = w.count, .first_key = first_keys}, targets, w.count - w.scored,
-                     losses);
+    const int64_t moved = n > 1 ? windows[at + 1].first - w.first : 0;
+    inference->score({.inputs = inputs,
+                      .length = w.count,
+                      .first_key = first_keys,
+                      .shift = moved < w.count ? moved : 0},
+                     targets, w.count - w.scored, losses);
     std::copy(losses.begin(), losses.end(), scores.losses.begin() + scored_so_far);
     scores.tiles.seen += inference->visited().seen;
     scores.tiles.all += inference->visited().all;

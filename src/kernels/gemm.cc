@@ -104,7 +104,7 @@ void multiply(const Product& g) {
   const int64_t width =
       std::clamp<int64_t>(kPackedFloats / std::max<int64_t>(g.k, 1) / kPanel * kPanel, kPanel, round_up(g.n, kPanel));
   Scratch& s = scratch(width * g.k);
-#pragma omp parallel num_threads(threads()) if (g.m * g.n * g.k > (1 << 16))
+#pragma omp parallel num_threads(active_threads()) if (g.m * g.n * g.k > (1 << 16))
   {
     float* own = s.a.data() + thread_index() * kThreadFloats;
     for (int64_t j0 = 0; j0 < g.n; j0 += width) {

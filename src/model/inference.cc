@@ -62,7 +62,8 @@ ConstMat Inference::run(const Tokens& tokens, int64_t wanted_from) {
                                .past = past_ + first,
                                .skip = last ? std::clamp<int64_t>(wanted_from - first, 0, count) : 0},
                      .attention = model_.attention_options(layer),
-                     .store = &store};
+                     .store = &store,
+                     .shift = layer == 0 && !model_.position().adds_to_input() ? tokens.shift : 0};
       if (!tokens.first_key.empty()) pass.attention.first_key = tokens.first_key.data() + first;
       LayerActivations a = activations_;
       const int64_t n = config_.sequences * count, out = last ? kept : first * config_.sequences;

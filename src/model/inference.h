@@ -21,6 +21,7 @@ class Inference {
     std::span<const int32_t> inputs;     // [B, T]
     int64_t length = 0;                  // T
     std::span<const int32_t> first_key;  // [B, T] or empty
+    int64_t shift = 0;                   // > 0: sequence b + 1 is sequence b moved on by so many tokens
   };
   // losses[B, T - scored_from]: -ln p of the targets of the last T - scored_from tokens of each sequence.
   // Tokens before are context: the last block and the output layer do nothing for them that is not needed.

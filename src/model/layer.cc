@@ -143,10 +143,36 @@ void Layer::project_qkv(const LayerPass& pass, ConstMat x, Mat qkv) const {
   parallel_rows(qkv.rows, [&](int64_t r, int64_t n) { add_bias(qkv.rows_from(r, n), qkv_.bias()); });
 }
 
+// Overlapping windows of one stream: each token's query, key and value are computed once, then copied to every window.
+void Layer::project_shared_qkv(const LayerPass& pass, LayerActivations& a, LayerScratch& s) const {
+  const int64_t T = pass.shape.queries, shift = pass.shift, tokens = T + (pass.shape.sequences - 1) * shift;
+  const Mat x = s.branch.rows_from(0, tokens);
+  const Mat qkv(a.hidden.data, tokens, 3 * config_.dim);
+  const auto copy_row = [](ConstMat from, int64_t r, Mat to, int64_t q) {
+    std::memcpy(to.row(q), from.row(r), sizeof(float) * static_cast<size_t>(to.cols));
+  };
+  parallel_rows(tokens, [&](int64_t first, int64_t n) {
+    for (int64_t i = first; i < first + n; ++i) {
+      const int64_t b = i < T ? 0 : (i - T) / shift + 1;  // the first window that holds token i
+      copy_row(a.input, b * T + i - b * shift, x, i);
+    }
+  });
+  project_qkv(pass, branch_input(attention_norm_, x, s), qkv);
+  parallel_rows(a.qkv.rows, [&](int64_t first, int64_t n) {
+    for (int64_t r = first; r < first + n; ++r) copy_row(qkv, r / T * shift + r % T, a.qkv, r);
+  });
+}
+
 // 1 attention  2 its projection  3 feed-forward in  4 activation  5 feed-forward out
 void Layer::forward(const LayerPass& pass, LayerActivations& a, LayerScratch& s) const {
   const AttentionShape& shape = pass.shape;
-  project_qkv(pass, branch_input(attention_norm_, a.input, s), a.qkv);
+  const int64_t distinct = shape.queries + (shape.sequences - 1) * pass.shift;
+  const bool room = distinct * 3 * config_.dim <= a.hidden.rows * a.hidden.cols;  // narrow feed-forwards have none
+  if (pass.shift > 0 && shape.skip == 0 && room) {
+    project_shared_qkv(pass, a, s);
+  } else {
+    project_qkv(pass, branch_input(attention_norm_, a.input, s), a.qkv);
+  }
   attention_forward(shape, attention_options(pass), a.qkv, *pass.store, s.attention, a.mixed, a.lse, {a.visited});
 
   const int64_t rows = shape.sequences * shape.wanted();

@@ -55,6 +55,7 @@ struct LayerPass {
   KeyStore* store = nullptr;
   bool training = false;     // apply the configured dropout
   uint64_t dropout_key = 0;  // of this layer in this step
+  int64_t shift = 0;         // > 0: the input of sequence b + 1 is that of b moved on by so many tokens
 };
 
 class Layer {
@@ -73,6 +74,7 @@ class Layer {
   AttentionOptions attention_options(const LayerPass& pass) const;
 
   void project_qkv(const LayerPass& pass, ConstMat x, Mat qkv) const;
+  void project_shared_qkv(const LayerPass& pass, LayerActivations& a, LayerScratch& s) const;
   ConstMat branch_input(const NormLayer& norm, ConstMat x, LayerScratch& s) const;
   struct Branch {  // the end of a branch: y is the projection's output
     const NormLayer& norm;

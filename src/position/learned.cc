@@ -20,6 +20,7 @@ class Learned : public Position {
     table_ = values[0], d_table_ = grads[0];
   }
 
+  bool adds_to_input() const override { return true; }
   // x_p += E_p
   void add_to_input(Mat x, int64_t first) const override {
     for (int64_t r = 0; r < x.rows; ++r) {

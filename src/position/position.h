@@ -51,7 +51,8 @@ class Position {
   // Makes tables for positions 0 .. length - 1 from the present parameter values. Called before each pass.
   virtual void prepare(int64_t length) { (void)length; }
 
-  // 1. x[r] += e(first + r)
+  // 1. x[r] += e(first + r), for methods that say so
+  virtual bool adds_to_input() const { return false; }
   virtual void add_to_input(Mat x, int64_t first) const { (void)x, (void)first; }
   virtual void add_to_input_backward(ConstMat dx, int64_t first) { (void)dx, (void)first; }
   // 2.

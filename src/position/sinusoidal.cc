@@ -27,6 +27,7 @@ class Sinusoidal : public Position {
     for (int64_t p = static_cast<int64_t>(table_.size()) / width_; p < length; ++p) append_row(p);
   }
 
+  bool adds_to_input() const override { return true; }
   void add_to_input(Mat x, int64_t first) const override {
     for (int64_t r = 0; r < x.rows; ++r) {
       const float* e = table_.data() + (first + r) * width_;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/threads.h"
 
 namespace longshot {
 namespace {
@@ -114,7 +115,10 @@ int64_t Trainer::resume(int64_t step) {
     fail("{} The checkpoint before it can be used: --resume-step {}", e.what(), *(place - 1));
   }
   start_ = saved_step_ = info.step;
-  seconds_ = info.train.is_object() ? info.train.value("seconds", 0.0) : 0.0;
+  if (info.train.is_object()) {
+    seconds_ = info.train.value("seconds", 0.0);
+    peak_memory_ = info.train.value("peak_memory_bytes", size_t{0});
+  }
   if (fs::exists(inputs_.run.metrics())) {
     std::string kept;
     for (const Json& record : read_records(inputs_.run.metrics())) {
@@ -127,6 +131,7 @@ int64_t Trainer::resume(int64_t step) {
 
 // Gradients of the mean loss over all targets of the step, accumulated over micro-batches; then one update.
 double Trainer::train_step(int64_t step) {
+  update_share();
   const int64_t length = inputs_.model.config().length;
   batches_.fill(step, batch_);
   const auto targets = static_cast<double>(batch_.target_count());
@@ -163,6 +168,8 @@ void Trainer::save(int64_t step) {
   Json train;
   for (const Option& o : options.all()) train[o.name] = o.get();
   train["seconds"] = seconds_;
+  peak_memory_ = std::max(peak_memory_, peak_memory_bytes());
+  train["peak_memory_bytes"] = peak_memory_;
   save_checkpoint(
       inputs_.run.checkpoint(step),
       {.model = inputs_.model, .optimizer = &optimizer_, .tokenizer = inputs_.tokenizer, .step = step, .train = train});
@@ -250,6 +257,7 @@ Trainer::Result Trainer::train(const TrainerCallbacks& callbacks) {
   }
   if (start_ >= config_.steps) result.finished = true;
   result.seconds = seconds_;
+  result.peak_memory_bytes = peak_memory_;
   result.tokens_per_second = static_cast<double>(result.step) * per_step / std::max(seconds_, 1e-9);
   return result;
 }

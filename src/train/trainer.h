@@ -67,6 +67,7 @@ class Trainer {
     double loss = 0;        // of the last step
     double valid_loss = 0;  // of the last validation; 0 without one
     double seconds = 0, tokens_per_second = 0;
+    size_t peak_memory_bytes = 0;  // of training, earlier processes included
   };
   Result train(const TrainerCallbacks& callbacks);
 
@@ -93,6 +94,7 @@ class Trainer {
   int64_t start_ = 0;
   int64_t saved_step_ = -1;
   double seconds_ = 0;  // before this process
+  size_t peak_memory_ = 0;
   double gradient_norm_ = 0;
 };
 

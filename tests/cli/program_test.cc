@@ -84,6 +84,9 @@ TEST(Program, TrainEvalInfo) {
   EXPECT_THAT(longshot_run(dir, "info " + run).out,
               testing::AllOf(HasSubstr("alibi"), HasSubstr("train length  24"), HasSubstr("slopes")));
   EXPECT_EQ(longshot_run(dir, "info --json " + run).code, 0);
+  EXPECT_THAT(longshot_run(dir, "info " + data).out,
+              testing::AllOf(HasSubstr("tokenizer: byte"), HasSubstr("train: 3000 tokens"), HasSubstr("frequent: ' '"),
+                             HasSubstr("begins: Verse 0: the river")));
 }
 
 TEST(Program, BadInputGetsAMessageAndACode) {
