@@ -13,7 +13,7 @@ int active_ = 0;  // 0: all of them
 
 // Each run holds a lock on one byte of a file: locks end with their process, however it ends.
 int registry_ = -1;
-constexpr off_t kMostRuns = 1024;
+constexpr off_t kMostRuns = 64;  // more are not counted
 
 struct flock byte_lock(short type, off_t first, off_t count) {
   struct flock lock {};
@@ -24,15 +24,15 @@ struct flock byte_lock(short type, off_t first, off_t count) {
   return lock;
 }
 
-// Locks held by others.
+bool locked_by_others(off_t first, off_t count) {
+  struct flock lock = byte_lock(F_WRLCK, first, count);
+  return ::fcntl(registry_, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 int other_runs() {
+  if (!locked_by_others(0, kMostRuns)) return 0;
   int runs = 0;
-  for (off_t at = 0; at < kMostRuns;) {
-    struct flock lock = byte_lock(F_WRLCK, at, kMostRuns - at);
-    if (::fcntl(registry_, F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) break;
-    ++runs;
-    at = std::max(at, lock.l_start) + 1;
-  }
+  for (off_t at = 0; at < kMostRuns; ++at) runs += locked_by_others(at, 1);
   return runs;
 }
 

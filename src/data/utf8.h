@@ -2,7 +2,9 @@
 // never an error.
 #pragma once
 #include <array>
+#include <bit>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -74,6 +76,20 @@ inline uint32_t space_length(const char* p, const char* end) {
 
 // The end of the run of non-whitespace that starts at `p`.
 inline const char* word_end(const char* p, const char* end) {
+  // Eight bytes at a time: only those below '!' and above 127 can be whitespace. A borrow spoils what lies above the
+  // lowest such byte, which is the one looked at.
+  while (end - p >= 8) {
+    uint64_t bytes;
+    std::memcpy(&bytes, p, 8);
+    const uint64_t perhaps = (((bytes - 0x2121212121212121) & ~bytes) | bytes) & 0x8080808080808080;
+    if (perhaps == 0) {
+      p += 8;
+      continue;
+    }
+    p += std::countr_zero(perhaps) / 8;
+    if (space_length(p, end) > 0) return p;
+    ++p;
+  }
   for (; p < end; ++p) {
     const Space space = space_of(*p);
     if (space == Space::kNo) continue;

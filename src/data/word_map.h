@@ -69,8 +69,17 @@ class WordMap {
         return slot.index;
     }
   }
-  // Asks for the memory that find() will need.
-  void prefetch(const WordKey& key) const { __builtin_prefetch(&slots_[key.hash & (slots_.size() - 1)]); }
+  // A look-up waits for memory up to three times: for the slot, for the entry of a word longer than the slot's eight
+  // bytes, and for its text. These ask for it ahead; each expects the one before to have arrived.
+  void prefetch_slot(const WordKey& key) const { __builtin_prefetch(&slots_[key.hash & (slots_.size() - 1)]); }
+  // Null where no entry will be needed.
+  const std::string_view* prefetch_entry(std::string_view word, const WordKey& key) const {
+    const Slot& slot = slots_[key.hash & (slots_.size() - 1)];
+    if (word.size() <= 8 || slot.index == kNone || slot.head != key.head) return nullptr;
+    const std::string_view* entry = &words_[slot.index];
+    __builtin_prefetch(entry);
+    return entry;
+  }
 
   // The index of `word`, new or known.
   uint32_t insert(std::string_view word) { return insert(word, WordKey(word)); }
@@ -129,18 +138,22 @@ class WordMap {
 // Words on their way into a map: while one waits for memory, the next ones are already being fetched.
 class WordQueue {
  public:
-  // Throughput is flat from 16 on.
-  static constexpr size_t kAtOnce = 16;
+  static constexpr size_t kAtOnce = 32;
 
   // True when the queue is full and must be emptied.
   bool push(std::string_view word, const WordMap& map) {
     Entry& entry = entries_[count_++] = {word, WordKey(word)};
-    map.prefetch(entry.key);
+    map.prefetch_slot(entry.key);
     return count_ == kAtOnce;
   }
   // f(word, key) for each, in order.
   template <class F>
-  void empty(F&& f) {
+  void empty(const WordMap& map, F&& f) {
+    std::array<const std::string_view*, kAtOnce> kept;
+    for (size_t i = 0; i < count_; ++i) kept[i] = map.prefetch_entry(entries_[i].word, entries_[i].key);
+    for (size_t i = 0; i < count_; ++i) {
+      if (kept[i]) __builtin_prefetch(kept[i]->data());
+    }
     for (size_t i = 0; i < count_; ++i) f(entries_[i].word, entries_[i].key);
     count_ = 0;
   }
@@ -163,9 +176,9 @@ class WordCounts {
     size_t done = 0;
     const auto take = [&](std::string_view word, const WordKey& key) { add(word, key, other.count(done++)); };
     for (size_t i = 0; i < other.size(); ++i) {
-      if (queue.push(other.word(i), map_)) queue.empty(take);
+      if (queue.push(other.word(i), map_)) queue.empty(map_, take);
     }
-    queue.empty(take);
+    queue.empty(map_, take);
   }
   // Counts `word`, sooner or later; flush() at the end.
   void add_later(std::string_view word) {
@@ -173,7 +186,7 @@ class WordCounts {
   }
   // REQUIRED before the memory of words given to add_later() goes away, and before anything is read.
   void flush() {
-    queue_.empty([&](std::string_view word, const WordKey& key) { add(word, key, 1); });
+    queue_.empty(map_, [&](std::string_view word, const WordKey& key) { add(word, key, 1); });
   }
   size_t size() const { return counts_.size(); }
   std::string_view word(size_t index) const { return map_.word(index); }

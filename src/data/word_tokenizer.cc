@@ -32,7 +32,7 @@ class WordEncoder : public Encoder {
     const char *p = text.data(), *end = p + text.size();
     while (p < end) {
       if (*p == '\n' || (*p == '\r' && (p + 1 == end || p[1] != '\n'))) {
-        queue_.empty(look_up);
+        queue_.empty(words_, look_up);
         ids.push_back(kEnd);
         ++p;
       } else if (const uint32_t space = space_length(p, end)) {
@@ -40,10 +40,10 @@ class WordEncoder : public Encoder {
       } else {
         const char* const word = p;
         p = word_end(p, end);
-        if (queue_.push({word, static_cast<size_t>(p - word)}, words_)) queue_.empty(look_up);
+        if (queue_.push({word, static_cast<size_t>(p - word)}, words_)) queue_.empty(words_, look_up);
       }
     }
-    queue_.empty(look_up);
+    queue_.empty(words_, look_up);
   }
 
  private:

@@ -13,7 +13,7 @@ namespace longshot {
 namespace {
 
 // Columns of B are packed for all threads, as many as kPackedFloats hold (they stay in the shared cache). Then threads
-// take blocks of kHeight rows of A and C and go through the inner dimension in steps of kDepth, so that a panel of B
+// take blocks of at most kHeight rows of A and C and go through the inner dimension in steps of kDepth, so that a panel of B
 // stays in the first cache and the block of C in the second.
 constexpr int64_t kDepth = 512, kHeight = 96, kPackedFloats = 1 << 19;
 
@@ -59,9 +59,14 @@ void pack_panel(const Product& g, int64_t column, float* to) {
   }
 }
 
-void multiply_rows(const Product& g, int64_t i, int64_t j0, int64_t width, int64_t k0, int64_t depth, const float* b,
-                   float* own) {
-  const int64_t rows = std::min(kHeight, g.m - i);
+// Rows of a block: few enough that each thread gets four, a multiple of every register block's rows.
+int64_t block_height(int64_t rows) {
+  const int64_t blocks = 4 * active_threads();
+  return std::clamp<int64_t>(round_up((rows + blocks - 1) / blocks, 12), 24, kHeight);
+}
+
+void multiply_rows(const Product& g, int64_t i, int64_t rows, int64_t j0, int64_t width, int64_t k0, int64_t depth,
+                   const float* b, float* own) {
   TileProduct p{.a = nullptr,
                 .a_stride = 0,
                 .a_transposed = g.form == Form::kTN,
@@ -103,6 +108,7 @@ void multiply(const Product& g) {
   const ZoneTimer timer(Zone::kGemm);
   const int64_t width =
       std::clamp<int64_t>(kPackedFloats / std::max<int64_t>(g.k, 1) / kPanel * kPanel, kPanel, round_up(g.n, kPanel));
+  const int64_t height = block_height(g.m);
   Scratch& s = scratch(width * g.k);
 #pragma omp parallel num_threads(active_threads()) if (g.m * g.n * g.k > (1 << 16))
   {
@@ -112,9 +118,10 @@ void multiply(const Product& g) {
 #pragma omp for schedule(static)
       for (int64_t p = 0; p < panels; ++p) pack_panel(g, j0 + p * kPanel, s.b.data() + p * g.k * kPanel);
 #pragma omp for schedule(dynamic, 1)
-      for (int64_t i = 0; i < g.m; i += kHeight) {
+      for (int64_t i = 0; i < g.m; i += height) {
+        const int64_t rows = std::min(height, g.m - i);
         for (int64_t k0 = 0; k0 < g.k; k0 += kDepth) {
-          multiply_rows(g, i, j0, columns, k0, std::min(kDepth, g.k - k0), s.b.data() + k0 * kPanel, own);
+          multiply_rows(g, i, rows, j0, columns, k0, std::min(kDepth, g.k - k0), s.b.data() + k0 * kPanel, own);
         }
       }
     }

@@ -8,7 +8,6 @@ struct StepCost {
   int64_t parameters = 0;
   size_t state_bytes = 0;       // weights, gradients, moments
   size_t activation_bytes = 0;  // activations and scratch memory
-  double seconds = 0;           // of one update; 0: not tried
   size_t bytes() const { return state_bytes + activation_bytes; }
 };
 

@@ -1,6 +1,7 @@
 // fairseq's words: the dictionary's order and the ids of the reference's own data-bin.
 #include <gmock/gmock.h>
 
+#include "base/rng.h"
 #include "data/tokenizers.h"
 #include "data/utf8.h"
 #include "helpers.h"
@@ -24,6 +25,27 @@ WordCounts counted(std::string_view text) {
     counts.add({word, static_cast<size_t>(p - word)});
   }
   return counts;
+}
+
+TEST(Words, EndWhereAByteByByteWalkEnds) {
+  // Bytes that matter: spaces of one, two and three bytes, their parts, controls, letters of ASCII and beyond.
+  constexpr std::string_view kPieces[] = {" ",  "\n", "\x1f", "\x1b", "!",        "a",        "b", "\x7f",
+                                          "\xC2", "\xC2\x85", "\xC3\xA9", "\xE2\x80\x83", "\xE2\x80", "\x80", "\xFF", "\x01"};
+  for (uint64_t n = 0; n < 3000; ++n) {
+    std::string text;
+    const uint64_t length = random_bits(3, Stream::kTest, n) % 24;
+    for (uint64_t i = 0; i < length; ++i) {
+      const uint64_t pick = random_bits(4, Stream::kTest, n, i);
+      text += pick % 3 ? "letters"[pick / 3 % 7] : kPieces[pick / 3 % std::size(kPieces)][0];
+      if (pick % 3 == 0) text += kPieces[pick / 3 % std::size(kPieces)].substr(1);
+    }
+    const char* const end = text.data() + text.size();
+    for (const char* p = text.data(); p < end; ++p) {
+      const char* plain = p;
+      while (plain < end && space_length(plain, end) == 0) ++plain;
+      ASSERT_EQ(word_end(p, end) - p, plain - p) << testing::PrintToString(text) << " from " << p - text.data();
+    }
+  }
 }
 
 TEST(WordTokenizer, DictionaryIsSortedByCountThenCodePointAndPaddedToEight) {

@@ -162,6 +162,8 @@ struct Lie {
   const char* message;
 };
 
+void PrintTo(const Lie& lie, std::ostream* out) { *out << lie.message; }
+
 class SafetensorsLie : public testing::TestWithParam<Lie> {};
 
 TEST_P(SafetensorsLie, IsRefused) {

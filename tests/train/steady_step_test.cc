@@ -1,0 +1,59 @@
+// A training step, once warm, allocates nothing and touches no new memory.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "train/support.h"
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace longshot {
+namespace {
+
+int64_t page_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt + usage.ru_majflt;
+}
+
+TEST(SteadyStep, AllocatesNothingAndFaultsNoPage) {
+  for (const PositionMethod* method : position_methods()) {
+    for (const bool recompute : {false, true}) {
+      SCOPED_TRACE(testing::Message() << method->name << (recompute ? ", recomputed" : ""));
+      ModelConfig config = small_model(method->name);
+      config.dropout = 0.1, config.attention_dropout = 0.1;
+      Transformer model(config, true);
+      model.initialize(1);
+      TrainingPass pass(model, {.sequences = 4, .length = config.length, .recompute = recompute});
+      Optimizer optimizer({}, model.parameters());
+      const std::vector<int32_t> tokens(static_cast<size_t>(4 * config.length), 7);
+      const TrainingBatch batch{
+          .sequences = 4, .length = config.length, .inputs = tokens, .targets = tokens, .first_key = {}};
+      const auto step = [&] {
+        pass.run(batch, 0.01f, 1);
+        optimizer.step(1e-3);
+      };
+      for (int i = 0; i < 3; ++i) step();
+      const int64_t allocated = allocations, faulted = page_faults();
+      for (int i = 0; i < 5; ++i) step();
+      EXPECT_EQ(allocations - allocated, 0);
+      EXPECT_LE(page_faults() - faulted, 1);  // the kernel may move a page of its own accord
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longshot
