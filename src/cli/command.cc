@@ -42,8 +42,7 @@ void bind(CLI::App& app, Options& options) {
                             [&o](int64_t count) { o.set(count > 0 ? "true" : "false"); });
     } else if (o.type == "files") {
       app.add_option_function<std::vector<std::string>>(
-             "--" + o.name,
-             [&o](const std::vector<std::string>& values) { o.set(join_list(values)); })
+             "--" + o.name, [&o](const std::vector<std::string>& values) { o.set(join_list(values)); })
           ->expected(1, -1);
     } else {
       app.add_option_function<std::string>("--" + o.name, [&o](const std::string& value) { o.set(value); })

@@ -203,9 +203,7 @@ class CompareCommand : public Command {
     Progress progress;
     TrainerCallbacks callbacks;
     callbacks.should_stop = stop_requested;
-    callbacks.on_step = [&](const StepReport& r) {
-      progress.show(plan.name() + "  " + step_text(r));
-    };
+    callbacks.on_step = [&](const StepReport& r) { progress.show(plan.name() + "  " + step_text(r)); };
     const Trainer::Result result = trainer.train(callbacks);
     if (!result.finished) return false;
 
@@ -255,12 +253,9 @@ class CompareCommand : public Command {
     const int64_t tokens = scored_tokens(stream, test_lengths_, eval_tokens_, true);
     const int64_t longest = *std::max_element(test_lengths_.begin(), test_lengths_.end());
     const auto in_windows = [&](int64_t length) {
-      return evaluate(model, stream,
-                      {.protocol = {length, length},
-                       .mode = "nonoverlapping",
-                       .split = split_,
-                       .score = "same",
-                       .tokens = tokens});
+      return evaluate(
+          model, stream,
+          {.protocol = {length, length}, .mode = "nonoverlapping", .split = split_, .score = "same", .tokens = tokens});
     };
     std::vector<float> as_trained;  // losses in windows of the training length
     for (const int64_t length : test_lengths_) {

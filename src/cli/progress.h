@@ -23,8 +23,8 @@ class Progress {
 };
 
 std::string step_text(const StepReport& report);  // "step 10/300  loss 5.4321  12.3k tokens/s  2 min 05 s left"
-std::string duration_text(double seconds);  // "42 s", "3 min 10 s", "2 h 05 min"
-std::string bytes_text(double bytes);       // "512 B", "1.5 MiB"
-std::string count_text(double count);       // "950", "12.3k", "4.56M"
+std::string duration_text(double seconds);        // "42 s", "3 min 10 s", "2 h 05 min"
+std::string bytes_text(double bytes);             // "512 B", "1.5 MiB"
+std::string count_text(double count);             // "950", "12.3k", "4.56M"
 
 }  // namespace longshot

@@ -113,8 +113,8 @@ class TrainCommand : public Command {
     std::fflush(stdout);
     const double seconds = predict_step_seconds(model_, train_, text);
     const int64_t epoch = text.size() / train_.batch_tokens;
-    line("a step", fmt::format("{:.3g} s, {} tokens/s", seconds,
-                               count_text(static_cast<double>(train_.batch_tokens) / seconds)));
+    line("a step",
+         fmt::format("{:.3g} s, {} tokens/s", seconds, count_text(static_cast<double>(train_.batch_tokens) / seconds)));
     line(fmt::format("{} steps", train_.steps).c_str(), duration_text(seconds * static_cast<double>(train_.steps)));
     line("an epoch", fmt::format("{} steps, {}", epoch, duration_text(seconds * static_cast<double>(epoch))));
     return 0;

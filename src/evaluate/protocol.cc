@@ -69,11 +69,9 @@ Scores score_stream(Transformer& model, const TokenFile& stream, const Protocol&
         fill_document_starts(stream, windows[at + b].first, std::span(first_keys).subspan(b * count, count));
     }
     const int64_t moved = n > 1 ? windows[at + 1].first - w.first : 0;
-    inference->score({.inputs = inputs,
-                      .length = w.count,
-                      .first_key = first_keys,
-                      .shift = moved < w.count ? moved : 0},
-                     targets, w.count - w.scored, losses);
+    inference->score(
+        {.inputs = inputs, .length = w.count, .first_key = first_keys, .shift = moved < w.count ? moved : 0}, targets,
+        w.count - w.scored, losses);
     std::copy(losses.begin(), losses.end(), scores.losses.begin() + scored_so_far);
     scores.tiles.seen += inference->visited().seen;
     scores.tiles.all += inference->visited().all;

@@ -72,8 +72,7 @@ Trainer::Trainer(Inputs inputs, TrainConfig config)
                                .seed = config_.seed,
                                .document_mask = inputs.model.config().document_mask}),
       pass_(inputs.model, pass_config(config_, inputs.model.config().length)),
-      optimizer_(config_.optimizer, inputs.model.parameters()) {
-}
+      optimizer_(config_.optimizer, inputs.model.parameters()) {}
 
 double Trainer::seconds_per_step() {
   std::array<double, 5> seconds;

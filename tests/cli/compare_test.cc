@@ -9,11 +9,35 @@ namespace {
 using testing::HasSubstr;
 
 std::vector<std::string> compare_arguments(const ScratchDir& dir, const std::string& out) {
-  return {"compare", "--data",      (dir / "data").string(), "--out",        (dir / out).string(), "--positions",
-          "alibi",   "--length",    "16",                    "--layers",     "2",                  "--dim",
-          "32",      "--heads",     "4",                     "--steps",      "40",                 "--batch-tokens",
-          "320",     "--warmup",    "2",                     "--save-every", "5",                  "--test-lengths",
-          "64,16",   "--threads",   "1",                     "--modes",      "nonoverlapping,sliding"};
+  return {"compare",
+          "--data",
+          (dir / "data").string(),
+          "--out",
+          (dir / out).string(),
+          "--positions",
+          "alibi",
+          "--length",
+          "16",
+          "--layers",
+          "2",
+          "--dim",
+          "32",
+          "--heads",
+          "4",
+          "--steps",
+          "40",
+          "--batch-tokens",
+          "320",
+          "--warmup",
+          "2",
+          "--save-every",
+          "5",
+          "--test-lengths",
+          "64,16",
+          "--threads",
+          "1",
+          "--modes",
+          "nonoverlapping,sliding"};
 }
 
 // Without what depends on the hour and the machine's mood.

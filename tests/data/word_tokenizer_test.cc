@@ -29,8 +29,9 @@ WordCounts counted(std::string_view text) {
 
 TEST(Words, EndWhereAByteByByteWalkEnds) {
   // Bytes that matter: spaces of one, two and three bytes, their parts, controls, letters of ASCII and beyond.
-  constexpr std::string_view kPieces[] = {" ",  "\n", "\x1f", "\x1b", "!",        "a",        "b", "\x7f",
-                                          "\xC2", "\xC2\x85", "\xC3\xA9", "\xE2\x80\x83", "\xE2\x80", "\x80", "\xFF", "\x01"};
+  constexpr std::string_view kPieces[] = {" ",        "\n",   "\x1f", "\x1b",     "!",        "a",
+                                          "b",        "\x7f", "\xC2", "\xC2\x85", "\xC3\xA9", "\xE2\x80\x83",
+                                          "\xE2\x80", "\x80", "\xFF", "\x01"};
   for (uint64_t n = 0; n < 3000; ++n) {
     std::string text;
     const uint64_t length = random_bits(3, Stream::kTest, n) % 24;
