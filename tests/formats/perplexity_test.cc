@@ -21,6 +21,10 @@ struct Printed {
   double base2, nats;  // per token: as printed, and summed in double
 };
 
+void PrintTo(const Printed& p, std::ostream* out) {
+  *out << p.position << ", " << p.split << ", " << p.window << " by " << p.stride;
+}
+
 class Perplexity : public testing::TestWithParam<Printed> {};
 
 TEST_P(Perplexity, IsTheReferences) {

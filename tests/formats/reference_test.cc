@@ -39,6 +39,8 @@ struct GoldenCase {
   const char* position;
 };
 
+void PrintTo(const GoldenCase& c, std::ostream* out) { *out << c.folder; }
+
 class Reference : public testing::TestWithParam<GoldenCase> {};
 
 TEST_P(Reference, LogProbabilities) {
