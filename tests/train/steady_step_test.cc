@@ -50,7 +50,9 @@ TEST(SteadyStep, AllocatesNothingAndFaultsNoPage) {
       const int64_t allocated = allocations, faulted = page_faults();
       for (int i = 0; i < 5; ++i) step();
       EXPECT_EQ(allocations - allocated, 0);
+#ifndef __SANITIZE_ADDRESS__  // its shadow memory is touched as the stack moves
       EXPECT_LE(page_faults() - faulted, 1);  // the kernel may move a page of its own accord
+#endif
     }
   }
 }
