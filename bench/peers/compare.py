@@ -19,7 +19,7 @@ LARGE = {"layers": 8, "dim": 512, "heads": 8, "ffn": 2048, "vocab": 16384}
 ADAPTIVE = {"layers": 6, "dim": 512, "heads": 8, "ffn": 2048, "vocab": 26912, "adaptive-cutoffs": "4000,12000"}
 ROWS = [("train", LARGE, 512, 2048), ("train", SMALL, 256, 4096), ("train", SMALL, 1024, 4096), ("train", SMALL, 4096, 4096),
         ("eval", SMALL, 512, 512), ("eval", SMALL, 2048, 2048), ("eval", SMALL, 8192, 8192), ("eval", SMALL, 16384, 16384),
-        ("train", ADAPTIVE, 512, 2048), ("train", ADAPTIVE, 2048, 2048), ("eval", ADAPTIVE, 512, 2048), ("eval", ADAPTIVE, 4096, 4096)]
+        ("train", ADAPTIVE, 512, 2048), ("train", ADAPTIVE, 2048, 2048), ("eval", ADAPTIVE, 512, 512), ("eval", ADAPTIVE, 4096, 4096)]
 
 
 def run_longshot(program, out, task, model, length, tokens):
