@@ -122,12 +122,22 @@ std::unique_ptr<Tokenizer> word_tokenizer(std::string dict, const std::string& o
 }
 
 std::string make_dict(const WordCounts& counts, int vocab_size) {
-  std::vector<uint32_t> order;
+  // By count, then by word. A word's first eight bytes, the first one highest, decide nearly always: then its text,
+  // which lies anywhere in memory, is not looked at.
+  struct Entry {
+    uint64_t count, head;
+    uint32_t index;
+  };
+  std::vector<Entry> order;
+  order.reserve(counts.size());
   for (uint32_t i = 0; i < counts.size(); ++i) {
-    if (!is_special(counts.word(i))) order.push_back(i);
+    if (is_special(counts.word(i))) continue;
+    order.push_back({counts.count(i), __builtin_bswap64(WordKey(counts.word(i)).head), i});
   }
-  std::ranges::sort(order, [&](uint32_t a, uint32_t b) {
-    return counts.count(a) != counts.count(b) ? counts.count(a) > counts.count(b) : counts.word(a) < counts.word(b);
+  std::ranges::sort(order, [&](const Entry& a, const Entry& b) {
+    if (a.count != b.count) return a.count > b.count;
+    if (a.head != b.head) return a.head < b.head;
+    return counts.word(a.index) < counts.word(b.index);
   });
   const size_t special = std::size(kSpecial);
   if (vocab_size > 0) {
@@ -136,7 +146,7 @@ std::string make_dict(const WordCounts& counts, int vocab_size) {
     order.resize(std::min(order.size(), static_cast<size_t>(vocab_size) - special));
   }
   std::string dict;
-  for (const uint32_t i : order) fmt::format_to(std::back_inserter(dict), "{} {}\n", counts.word(i), counts.count(i));
+  for (const Entry& e : order) fmt::format_to(std::back_inserter(dict), "{} {}\n", counts.word(e.index), e.count);
   for (size_t made_up = 0; (special + order.size() + made_up) % kMultiple != 0; ++made_up) {
     fmt::format_to(std::back_inserter(dict), "madeupword{:04} 0\n", made_up);
   }
