@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <limits>
 #include <new>
 
 #include "train/support.h"
@@ -47,11 +49,16 @@ TEST(SteadyStep, AllocatesNothingAndFaultsNoPage) {
         optimizer.step(1e-3);
       };
       for (int i = 0; i < 3; ++i) step();
-      const int64_t allocated = allocations, faulted = page_faults();
-      for (int i = 0; i < 5; ++i) step();
-      EXPECT_EQ(allocations - allocated, 0);
+      // The kernel may move a page of its own accord, now and then; a step that touches new memory faults each time.
+      int64_t fewest_faults = std::numeric_limits<int64_t>::max();
+      for (int round = 0; round < 5 && fewest_faults > 0; ++round) {
+        const int64_t allocated = allocations, faulted = page_faults();
+        for (int i = 0; i < 3; ++i) step();
+        EXPECT_EQ(allocations - allocated, 0);
+        fewest_faults = std::min(fewest_faults, page_faults() - faulted);
+      }
 #ifndef __SANITIZE_ADDRESS__  // its shadow memory is touched as the stack moves
-      EXPECT_LE(page_faults() - faulted, 1);  // the kernel may move a page of its own accord
+      EXPECT_EQ(fewest_faults, 0);
 #endif
     }
   }
