@@ -26,19 +26,73 @@
 namespace longshot {
 namespace {
 
+template <class F>
+double seconds_of(F&& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 // Median time of `repeat` calls, after one that warms up.
 template <class F>
 double median_seconds(int repeat, F&& f) {
   std::vector<double> times;
   f();
-  for (int i = 0; i < repeat; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    f();
-    times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  std::nth_element(times.begin(), times.begin() + repeat / 2, times.end());
-  return times[static_cast<size_t>(repeat / 2)];
+  for (int i = 0; i < repeat; ++i) times.push_back(seconds_of(f));
+  return median(times);
 }
+
+std::vector<int32_t> random_tokens(int64_t n, int64_t vocab, uint64_t seed, uint64_t offset) {
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < n; ++i) {
+    tokens.push_back(static_cast<int32_t>(random_bits(seed, Stream::kTest, static_cast<uint64_t>(i) + offset) %
+                                          static_cast<uint64_t>(vocab)));
+  }
+  return tokens;
+}
+
+// A model and all that one update of it takes: forward, backward, optimizer.
+class TrainingStep {
+ public:
+  TrainingStep(const ModelConfig& config, int64_t batch_tokens, uint64_t seed)
+      : model(config, true),
+        length_(config.length),
+        sequences_(batch_tokens / config.length),
+        pass_(model, {.sequences = sequences_, .length = length_}),
+        optimizer_({}, model.parameters()),
+        inputs_(random_tokens(tokens(), config.vocab, seed, 0)),
+        targets_(random_tokens(tokens(), config.vocab, seed, 1)) {
+    model.initialize(seed);
+  }
+
+  // Returns the mean loss before the update.
+  double run() {
+    const TrainingBatch batch{
+        .sequences = sequences_, .length = length_, .inputs = inputs_, .targets = targets_, .first_key = {}};
+    const double count = static_cast<double>(tokens());
+    const double loss = pass_.run(batch, static_cast<float>(1 / count), 1) / count;
+    optimizer_.step(1e-4);
+    return loss;
+  }
+
+  int64_t tokens() const { return sequences_ * length_; }
+  double flops() { return training_flops_per_token(model, length_) * static_cast<double>(tokens()); }
+  size_t bytes() { return pass_.bytes() + model.parameters().values().size() * 16; }
+
+  Transformer model;
+
+ private:
+  int64_t length_, sequences_;
+  TrainingPass pass_;
+  Optimizer optimizer_;
+  std::vector<int32_t> inputs_, targets_;
+};
 
 class BenchCommand : public Command {
  public:
@@ -79,7 +133,7 @@ class BenchCommand : public Command {
       else if (part == "attention")
         bench_attention();
       else if (part == "step")
-        bench_step(model_.position);
+        bench_step();
       else if (part == "positions")
         bench_positions();
       else if (part == "eval")
@@ -219,44 +273,6 @@ class BenchCommand : public Command {
                                       {"both_percent", share(3 * flops, f + b)}});
   }
 
-  struct StepTime {
-    double seconds = 0, flops = 0;
-    int64_t tokens = 0;
-    size_t bytes = 0;
-    double loss = 0;
-  };
-
-  // One update: forward, backward, optimizer.
-  template <class Report>
-  StepTime time_step(const std::string& position, Report&& report) {
-    ModelConfig config = model_;
-    config.position = position;
-    Transformer model(config, true);
-    model.initialize(seed_);
-    const int64_t sequences = batch_tokens_ / config.length;
-    TrainingPass pass(model, {.sequences = sequences, .length = config.length});
-    Optimizer optimizer({}, model.parameters());
-    std::vector<int32_t> inputs = random_tokens(sequences * config.length, 0),
-                         targets = random_tokens(sequences * config.length, 1);
-    const TrainingBatch batch{
-        .sequences = sequences, .length = config.length, .inputs = inputs, .targets = targets, .first_key = {}};
-    StepTime t{.tokens = sequences * config.length};
-    const auto step = [&] {
-      t.loss = pass.run(batch, 1.0f / static_cast<float>(t.tokens), 1) / static_cast<double>(t.tokens);
-      optimizer.step(1e-4);
-    };
-    if (!weights_.empty()) save_weights(model);
-    step();
-    const double first_loss = t.loss;
-    zone_seconds = {};
-    t.seconds = median_seconds(repeat_, step);
-    t.flops = training_flops_per_token(model, config.length) * static_cast<double>(t.tokens);
-    t.bytes = pass.bytes() + model.parameters().values().size() * 16;
-    t.loss = first_loss;
-    report();
-    return t;
-  }
-
   void save_weights(Transformer& model) const {
     std::vector<NamedTensor> tensors;
     for (size_t i = 0; i < model.parameters().tensors().size(); ++i) {
@@ -266,66 +282,69 @@ class BenchCommand : public Command {
     write_safetensors(weights_, tensors);
   }
 
-  std::vector<int32_t> random_tokens(int64_t n, uint64_t offset) const {
-    std::vector<int32_t> tokens;
-    for (int64_t i = 0; i < n; ++i) {
-      tokens.push_back(static_cast<int32_t>(random_bits(seed_, Stream::kTest, static_cast<uint64_t>(i) + offset) %
-                                            static_cast<uint64_t>(model_.vocab)));
-    }
-    return tokens;
+  ModelConfig with_position(const std::string& position) const {
+    ModelConfig config = model_;
+    config.position = position;
+    return config;
   }
 
-  void bench_step(const std::string& position) {
-    std::array<double, kZoneCount> zones{};
-    const StepTime t = time_step(position, [&] { zones = zone_seconds; });
-    const double calls = repeat_ + 1;
+  void bench_step() {
+    TrainingStep step(model_, batch_tokens_, seed_);
+    if (!weights_.empty()) save_weights(step.model);
+    const double first_loss = step.run();
+    zone_seconds = {};
+    const double seconds = median_seconds(repeat_, [&] { step.run(); });
+    const std::array<double, kZoneCount> zones = zone_seconds;
+    const double calls = repeat_ + 1, rate = static_cast<double>(step.tokens()) / seconds;
     fmt::print("\ntraining step: {} layers, dim {}, {} heads, ffn {}, vocabulary {}, length {}, {} tokens, {}\n",
-               model_.layers, model_.dim, model_.heads, model_.ffn_dim(), model_.vocab, model_.length, t.tokens,
-               position);
-    fmt::print("  {:.4f} s, {:.0f} tokens/s, {:.1f}% of peak, {} allocated\n", t.seconds,
-               static_cast<double>(t.tokens) / t.seconds, share(t.flops, t.seconds),
-               bytes_text(static_cast<double>(t.bytes)));
+               model_.layers, model_.dim, model_.heads, model_.ffn_dim(), model_.vocab, model_.length, step.tokens(),
+               model_.position);
+    fmt::print("  {:.4f} s, {:.0f} tokens/s, {:.1f}% of peak, {} allocated\n", seconds, rate,
+               share(step.flops(), seconds), bytes_text(static_cast<double>(step.bytes())));
     Json breakdown;
-    double rest = t.seconds;
+    double rest = seconds;
     for (size_t z = 0; z < kZoneCount; ++z) {
       const double part = zones[z] / calls;
       rest -= part;
-      fmt::print("  {:<20} {:>6.1f}%\n", kZoneNames[z], 100 * part / t.seconds);
-      breakdown[kZoneNames[z]] = part / t.seconds;
+      fmt::print("  {:<20} {:>6.1f}%\n", kZoneNames[z], 100 * part / seconds);
+      breakdown[kZoneNames[z]] = part / seconds;
     }
-    fmt::print("  {:<20} {:>6.1f}%\n", "row-wise, the rest", 100 * rest / t.seconds);
-    breakdown["rest"] = rest / t.seconds;
-    json_out_["step"].push_back({{"position", position},
+    fmt::print("  {:<20} {:>6.1f}%\n", "row-wise, the rest", 100 * rest / seconds);
+    breakdown["rest"] = rest / seconds;
+    json_out_["step"].push_back({{"position", model_.position},
                                  {"length", model_.length},
-                                 {"seconds", t.seconds},
-                                 {"tokens_per_second", static_cast<double>(t.tokens) / t.seconds},
-                                 {"percent_of_peak", share(t.flops, t.seconds)},
-                                 {"memory_bytes", t.bytes},
+                                 {"seconds", seconds},
+                                 {"tokens_per_second", rate},
+                                 {"percent_of_peak", share(step.flops(), seconds)},
+                                 {"memory_bytes", step.bytes()},
                                  {"peak_memory_bytes", peak_memory_bytes()},
-                                 {"first_loss", t.loss},
+                                 {"first_loss", first_loss},
                                  {"breakdown", breakdown}});
   }
 
-  // Every method interleaved with no position at all, so that drift of the machine falls on both alike.
+  // A step of each method right after a step without positions, and the median of the ratios: drift of the machine
+  // falls on both alike. Half the batch, twice the pairs.
   void bench_positions() {
+    const int64_t tokens = std::max(batch_tokens_ / 2, model_.length);
     fmt::print("\ncost of position methods, training at length {} (beside none)\n{:>12} {:>12} {:>10} {:>12}\n",
                model_.length, "method", "tokens/s", "slower %", "memory");
-    const int repeat = std::exchange(repeat_, 2);  // three rounds each: as many steps as elsewhere
+    TrainingStep none(with_position("none"), tokens, seed_);
     for (const char* position : {"alibi", "sinusoidal", "rotary", "t5"}) {
-      double base = 1e300;
-      StepTime best{.seconds = 1e300};
-      for (int round = 0; round < 3; ++round) {
-        base = std::min(base, time_step("none", [] {}).seconds);
-        const StepTime t = time_step(position, [] {});
-        if (t.seconds < best.seconds) best = t;
+      TrainingStep step(with_position(position), tokens, seed_);
+      none.run(), step.run();
+      std::vector<double> seconds, ratios;
+      for (int round = 0; round < 2 * repeat_; ++round) {
+        const double base = seconds_of([&] { none.run(); });
+        seconds.push_back(seconds_of([&] { step.run(); }));
+        ratios.push_back(seconds.back() / base);
       }
-      const double slower = 100 * (best.seconds / base - 1);
-      fmt::print("{:>12} {:>12.0f} {:>10.1f} {:>12}\n", position, static_cast<double>(best.tokens) / best.seconds,
-                 slower, bytes_text(static_cast<double>(best.bytes)));
+      const double slower = 100 * (median(ratios) - 1);
+      fmt::print("{:>12} {:>12.0f} {:>10.1f} {:>12}\n", position, static_cast<double>(step.tokens()) / median(seconds),
+                 slower, bytes_text(static_cast<double>(step.bytes())));
+      std::fflush(stdout);
       json_out_["positions"].push_back(
-          {{"position", position}, {"slower_percent", slower}, {"memory_bytes", best.bytes}});
+          {{"position", position}, {"slower_percent", slower}, {"memory_bytes", step.bytes()}});
     }
-    repeat_ = repeat;
   }
 
   void bench_eval() {
@@ -335,7 +354,8 @@ class BenchCommand : public Command {
     model.initialize(seed_);
     for (const int64_t length : eval_lengths_) {
       Inference inference(model, {.sequences = 1, .tokens = length});
-      std::vector<int32_t> inputs = random_tokens(length, 0), targets = random_tokens(length, 1);
+      const std::vector<int32_t> inputs = random_tokens(length, model_.vocab, seed_, 0),
+                                 targets = random_tokens(length, model_.vocab, seed_, 1);
       std::vector<float> losses(static_cast<size_t>(length));
       const double seconds = median_seconds(std::min(repeat_, 3), [&] {
         inference.score({.inputs = inputs, .length = length, .first_key = {}}, targets, 0, losses);
