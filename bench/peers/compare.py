@@ -4,7 +4,8 @@
     bench/peers/compare.py LONGSHOT OUT_DIR
 
 Each row runs both programs in turn, PEER_ROUNDS (3) times, and takes the medians. A row whose losses differ by more than 1e-4
-relative is reported as such instead of being timed. Writes OUT_DIR/peers.json.
+relative is reported as such instead of being timed. Where ALIBI_REFERENCE names a checkout of the ALiBi authors' repository, their
+own code is a peer as well (rows "fairseq"; see fairseq_step.py). Writes OUT_DIR/peers.json.
 """
 import json
 import os
@@ -13,6 +14,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+REFERENCE = os.environ.get("ALIBI_REFERENCE")
 ROUNDS = int(os.environ.get("PEER_ROUNDS", "3"))
 SMALL = {"layers": 4, "dim": 256, "heads": 8, "ffn": 1024, "vocab": 8192}
 LARGE = {"layers": 8, "dim": 512, "heads": 8, "ffn": 2048, "vocab": 16384}
@@ -40,7 +42,9 @@ def run_torch(task, model, length, tokens, weights):
                "--task", task, "--repeat", "2", "--weights", weights]
     for key, value in model.items():
         command += [f"--{key}", str(value)]
-    result = subprocess.run(command, check=True, capture_output=True, text=True)
+    if REFERENCE and "adaptive-cutoffs" in model:
+        command += ["--attention", "reference,sdpa,fairseq", "--fairseq", REFERENCE]
+    result = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 

@@ -18,7 +18,9 @@ skipped, 1 for a batch file that cannot be read, 2 for wrong usage.
     --attention A,..    reference: as the ALiBi authors' fairseq runs it. The mask is a tensor [B*H, T, T] of bias plus
                         causal -inf (no bias: [1, T, T]; t5: [1, H, T, T], made in every step), added to the scores.
                         sdpa: torch.nn.functional.scaled_dot_product_attention with the mask as attn_mask, or
-                        is_causal without bias                                                           [reference,sdpa]
+                        is_causal without bias. fairseq: not this program's model but the authors' own code (see
+                        fairseq_step.py), its NAG and its scorer; adaptive models with alibi only     [reference,sdpa]
+    --fairseq DIR       a checkout of the authors' repository, for --attention fairseq
     --task T,..         train: forward, backward, clipping to norm 1, AdamW. eval: forward and loss         [train,eval]
     --weights FILE      initial parameters: a model.safetensors of Longshot or a golden of tests/goldens  [random]
     --batch FILE        safetensors with ids and targets, I32 [B, T]; replaces --length and --tokens
@@ -52,7 +54,7 @@ import sys
 import time
 
 POSITIONS = ("alibi", "none", "rotary", "t5", "sinusoidal")
-ATTENTIONS = ("reference", "sdpa")
+ATTENTIONS = ("reference", "sdpa", "fairseq")
 TASKS = ("train", "eval")
 T5_BUCKETS, T5_MAX_DISTANCE = 32, 128
 NORM_EPS = 1e-5
@@ -375,7 +377,11 @@ def measure(c):
     report = dict(version=torch.__version__, blas=loaded_blas(), base_memory_bytes=peak_bytes())
     if c.attention == "sdpa" and not hasattr(torch.nn.functional, "scaled_dot_product_attention"):
         raise Skip(f"PyTorch {torch.__version__} has no scaled_dot_product_attention")
-    step = make_step(c)
+    if c.attention == "fairseq":
+        import fairseq_step
+        step = fairseq_step.make_step(c, make_parameters(c), *make_batch(c))
+    else:
+        step = make_step(c)
     losses = [step() for _ in range(c.warmup)]
     seconds = []
     while len(seconds) < c.repeat and (not seconds or sum(seconds) < c.seconds):
@@ -439,7 +445,8 @@ def parse(arguments):
     parser.add_argument("--length", type=list_of(positive))
     parser.add_argument("--tokens", type=positive)
     parser.add_argument("--position", type=list_of(str, POSITIONS), default=["alibi"])
-    parser.add_argument("--attention", type=list_of(str, ATTENTIONS), default=list(ATTENTIONS))
+    parser.add_argument("--attention", type=list_of(str, ATTENTIONS), default=["reference", "sdpa"])
+    parser.add_argument("--fairseq")
     parser.add_argument("--task", type=list_of(str, TASKS), default=list(TASKS))
     parser.add_argument("--weights")
     parser.add_argument("--batch")
@@ -454,6 +461,8 @@ def parse(arguments):
         parser.error(f"--dim {options.dim} is not an even multiple of --heads {options.heads}")
     if bool(options.batch) == bool(options.length and options.tokens):
         parser.error("give either --batch or both --length and --tokens")
+    if "fairseq" in options.attention and not (options.fairseq and options.adaptive_cutoffs and options.position == ["alibi"]):
+        parser.error("--attention fairseq wants --fairseq DIR, --adaptive-cutoffs and --position alibi")
     for path in filter(None, (options.weights, options.batch)):
         if not os.path.isfile(path):
             parser.error(f"{path} is not a file")

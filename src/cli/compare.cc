@@ -251,31 +251,23 @@ class CompareCommand : public Command {
 
   void test(const Plan& plan, Transformer& model, const TokenFile& stream, RunRecord& record) const {
     const int64_t tokens = scored_tokens(stream, test_lengths_, eval_tokens_, true);
-    const int64_t longest = *std::max_element(test_lengths_.begin(), test_lengths_.end());
     const auto in_windows = [&](int64_t length) {
       return evaluate(
           model, stream,
           {.protocol = {length, length}, .mode = "nonoverlapping", .split = split_, .score = "same", .tokens = tokens});
     };
-    std::vector<float> as_trained;  // losses in windows of the training length
+    LossesByLength losses;
     for (const int64_t length : test_lengths_) {
       if (length > model.position().max_length()) continue;
       if (uses("sliding")) test_sliding(length, tokens, model, stream, record);
       if (!uses("nonoverlapping")) continue;
-      const Evaluated evaluated = in_windows(length);
-      record.evals.push_back(evaluated.record);
-      if (length == longest) {
-        for (const PositionBin& b : loss_by_position(evaluated.losses, length)) {
-          record.per_position.push_back({.from = b.from, .to = b.to, .tokens = b.tokens, .loss = b.loss});
-        }
-      }
-      if (length == plan.length) as_trained = evaluated.losses;
-      if (length > plan.length) {
-        if (as_trained.empty()) as_trained = in_windows(plan.length).losses;
-        const GainSplit split = split_gain({evaluated.losses, length}, {as_trained, plan.length});
-        record.decomposition.push_back({length, split.total, split.curse_relief, split.beyond});
-      }
+      Evaluated evaluated = in_windows(length);
+      record.evals.push_back(std::move(evaluated.record));
+      losses[length] = std::move(evaluated.losses);
     }
+    if (!losses.empty() && losses.rbegin()->first > plan.length && !losses.contains(plan.length))
+      losses[plan.length] = in_windows(plan.length).losses;  // not asked for, but the decomposition needs it
+    analyse_windows(losses, record);
   }
 
   void test_sliding(int64_t length, int64_t tokens, Transformer& model, const TokenFile& stream,

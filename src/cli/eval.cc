@@ -65,6 +65,7 @@ class EvalCommand : public Command {
                config.position, config.length, tokens, split_, mode_);
     fmt::print("{:>8} {:>8} {:>10} {:>9} {:>11} {:>10} {:>9} {:>11} {:>7} {:>10}\n", "length", "stride", "loss", "+-",
                "perplexity", "per word", "bits/byte", "tokens/s", "keys %", "memory");
+    LossesByLength losses;
     for (const int64_t length : lengths_) {
       if (length > loaded.model->position().max_length()) {
         fmt::print("{:>8} {:>8} position method '{}' is not defined beyond {}\n", length, "-", config.position,
@@ -93,14 +94,26 @@ class EvalCommand : public Command {
                  length > config.length ? "  beyond training length" : "");
       std::fflush(stdout);
       run.evals.push_back(std::move(record));
+      if (mode_ == "nonoverlapping" && score_ == "same") losses[length] = std::move(evaluated.losses);
     }
-    const Json all{{"model", args[0]},
-                   {"position", config.position},
-                   {"train_length", config.length},
-                   {"results", run_to_json(run)["evals"]}};
+    analyse_windows(losses, run);
+    print_decomposition(run);
+    const Json json = run_to_json(run);
+    Json all{
+        {"model", args[0]}, {"position", config.position}, {"train_length", config.length}, {"results", json["evals"]}};
+    for (const char* key : {"per_position", "decomposition"})
+      if (!json[key].empty()) all[key] = json[key];
     if (!json_.empty()) write_json(json_, all);
     if (fs::exists(RunDir(args[0]).config())) append_record(RunDir(args[0]).evals(), all);
     return 0;
+  }
+
+  static void print_decomposition(const RunRecord& run) {
+    if (run.decomposition.empty()) return;
+    fmt::print("\nwhere the difference to length {} comes from (nats per token)\n{:>8} {:>10} {:>14} {:>16}\n",
+               run.train_length, "length", "total", "curse relief", "context beyond");
+    for (const Decomposition& d : run.decomposition)
+      fmt::print("{:>8} {:>+10.5f} {:>+14.5f} {:>+16.5f}\n", d.length, d.total, d.curse_relief, d.beyond);
   }
 
   std::string data_, split_ = "valid", mode_ = "nonoverlapping", score_ = "same", json_;

@@ -22,6 +22,20 @@ int64_t scored_tokens(const TokenFile& stream, const std::vector<int64_t>& lengt
   return available / longest * longest;
 }
 
+void analyse_windows(const LossesByLength& losses, RunRecord& record) {
+  if (losses.empty()) return;
+  const auto& [longest, at_longest] = *losses.rbegin();
+  for (const PositionBin& b : loss_by_position(at_longest, longest)) {
+    record.per_position.push_back({.from = b.from, .to = b.to, .tokens = b.tokens, .loss = b.loss});
+  }
+  const auto as_trained = losses.find(record.train_length);
+  if (as_trained == losses.end()) return;
+  for (auto at = std::next(as_trained); at != losses.end(); ++at) {
+    const GainSplit split = split_gain({at->second, at->first}, {as_trained->second, as_trained->first});
+    record.decomposition.push_back({at->first, split.total, split.curse_relief, split.beyond});
+  }
+}
+
 Evaluated evaluate(Transformer& model, const TokenFile& stream, const EvalRequest& request) {
   Progress progress;
   const auto start = std::chrono::steady_clock::now();

@@ -81,6 +81,16 @@ TEST(Program, TrainEvalInfo) {
     EXPECT_NEAR(r["perplexity"].get<double>(), std::exp(r["loss"].get<double>()), 1e-9 * r["perplexity"].get<double>());
     EXPECT_TRUE(r["bits_per_byte"].is_number());
   }
+  EXPECT_EQ(results["per_position"].back()["to"], 300);
+  ASSERT_EQ(results["decomposition"].size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    const Json& d = results["decomposition"][i];
+    EXPECT_EQ(d["length"], results["results"][i + 1]["length"]);
+    const double total = results["results"][i + 1]["loss"].get<double>() - results["results"][0]["loss"].get<double>();
+    EXPECT_NEAR(d["total"].get<double>(), total, 1e-6);
+    EXPECT_NEAR(d["curse_relief"].get<double>() + d["beyond"].get<double>(), total, 1e-6);
+  }
+  EXPECT_THAT(scored.out, HasSubstr("curse relief"));
   EXPECT_THAT(longshot_run(dir, "info " + run).out,
               testing::AllOf(HasSubstr("alibi"), HasSubstr("train length  24"), HasSubstr("slopes")));
   EXPECT_EQ(longshot_run(dir, "info --json " + run).code, 0);
