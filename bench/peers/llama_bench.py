@@ -6,8 +6,8 @@
 LLAMA_PERPLEXITY is llama.cpp's tool of that name; TEXT a plain text file of 1 MB or more. A small model is trained on it for a moment and
 written as GGUF (f32; llama.cpp knows this architecture as MPT), and both programs go through the beginning of TEXT in windows of
 each LENGTH (512 2048 8192). llama.cpp scores the second half of each window, Longshot all of it; the perplexities of second
-halves are compared before times are. Medians of PEER_ROUNDS (3) interleaved rounds. Longshot's speed is that of the whole
-evaluation, llama.cpp's the one it prints for its passes through the model. Writes OUT/llama.json.
+halves are compared before times are. Medians of PEER_ROUNDS (3) interleaved rounds; loading and tokenizing are not counted on
+either side. Writes OUT/llama.json.
 """
 import json
 import math
@@ -105,6 +105,13 @@ def run(command):
     return done.stdout + done.stderr
 
 
+def logged_at(message, printed):
+    """Seconds since its start when llama.cpp logged this: minutes.seconds.milliseconds.microseconds stand before it."""
+    match = re.search(rf"(\d+)\.(\d+)\.(\d+)\.(\d+) \S+ (?:perplexity: )?{message}", printed)
+    minutes, seconds, milli, micro = map(int, match.groups())
+    return 60 * minutes + seconds + milli / 1e3 + micro / 1e6
+
+
 def second_half_perplexity(result, length):
     bins = [b for b in result["per_position"] if b["from"] >= length // 2]
     return math.exp(sum(b["loss"] * b["tokens"] for b in bins) / sum(b["tokens"] for b in bins))
@@ -117,7 +124,8 @@ def main():
     lengths = [int(a) for a in sys.argv[5:]] or [512, 2048, 8192]
     tokens, checkpoints = os.path.join(out, "llama-tokens"), os.path.join(out, "llama-run")
     if not os.path.isdir(tokens):
-        run([longshot, "prepare", "--train", text, "--valid", text, "--tokenizer", "bpe", "--vocab-size", "8192", "--out", tokens])
+        run([longshot, "prepare", "--train", text, "--valid", text, "--format", "text", "--tokenizer", "bpe", "--vocab-size", "8192",
+             "--out", tokens])
     if not os.path.isdir(checkpoints):
         shape = [part for key, value in MODEL.items() for part in (f"--{key}", str(value))]
         run([longshot, "train", "--data", tokens, "--out", checkpoints, *shape, *TRAIN])
@@ -140,8 +148,8 @@ def main():
             ours.append((evaluated["results"][0]["tokens_per_second"], second_half_perplexity(evaluated, length)))
             printed = run([llama, "-m", model, "-f", text, "-c", str(length), "-b", str(length), "-ub", "512", "-t", "2", "--chunks",
                            str(windows)])
-            theirs.append((float(re.search(r"prompt eval time =.*?([\d.]+) tokens per second", printed)[1]),
-                           float(re.search(r"PPL = ([\d.]+)", printed)[1])))
+            seconds = logged_at("Final estimate", printed) - logged_at("calculating perplexity", printed)
+            theirs.append((windows * length / seconds, float(re.search(r"PPL = ([\d.]+)", printed)[1])))
         row = {"length": length, "longshot_tokens_per_second": statistics.median(speed for speed, _ in ours),
                "llama_tokens_per_second": statistics.median(speed for speed, _ in theirs),
                "perplexity": [ours[0][1], theirs[0][1]]}

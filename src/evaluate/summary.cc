@@ -66,10 +66,10 @@ EvalSummary summarize(const TokenFile& stream, const std::vector<float>& losses)
 
 std::vector<PositionBin> loss_by_position(const std::vector<float>& losses, int64_t window) {
   std::vector<PositionBin> bins;
-  for (int64_t from = 0; from < window;) {
-    const auto step = static_cast<int64_t>(std::ceil(static_cast<double>(from) * (std::exp2(0.25) - 1)));
-    const int64_t to = std::min(window, from + std::max<int64_t>(step, 1));
-    bins.push_back({.from = from, .to = to});
+  int64_t from = 0;
+  for (int quarter = 0; from < window; ++quarter) {
+    const int64_t to = std::min<int64_t>(window, std::llround(std::exp2(0.25 * quarter)));
+    if (to > from) bins.push_back({.from = from, .to = to});
     from = to;
   }
   for (size_t i = 0; i < losses.size(); ++i) {

@@ -20,7 +20,7 @@ struct PositionBin {
   int64_t from = 0, to = 0, tokens = 0;
   double loss = 0;
 };
-// Log-spaced bins, four an octave, from non-overlapping windows of length `window`.
+// Log-spaced bins, four an octave with edges at the powers of two, from non-overlapping windows of length `window`.
 std::vector<PositionBin> loss_by_position(const std::vector<float>& losses, int64_t window);
 
 // Where the difference between non-overlapping windows of N and of L < N tokens comes from. The losses are of the same

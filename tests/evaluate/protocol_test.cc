@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 #include "base/threads.h"
@@ -131,14 +132,17 @@ TEST(Summary, TheTwoPartsOfAGainAddUpToTheMeasuredDifference) {
 TEST(Summary, BinsCoverEveryPositionOnce) {
   std::vector<float> losses(730, 1.5f);
   int64_t next = 0, tokens = 0;
+  std::set<int64_t> edges;
   for (const PositionBin& b : loss_by_position(losses, 100)) {
     EXPECT_EQ(b.from, next);
+    edges.insert(b.from);
     next = b.to;
     tokens += b.tokens;
     EXPECT_DOUBLE_EQ(b.loss, 1.5);
   }
   EXPECT_EQ(next, 100);
   EXPECT_EQ(tokens, 730);
+  for (const int64_t power : {1, 2, 4, 8, 16, 32, 64}) EXPECT_TRUE(edges.contains(power)) << power;
 }
 
 }  // namespace
