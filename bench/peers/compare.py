@@ -19,9 +19,12 @@ ROUNDS = int(os.environ.get("PEER_ROUNDS", "3"))
 SMALL = {"layers": 4, "dim": 256, "heads": 8, "ffn": 1024, "vocab": 8192}
 LARGE = {"layers": 8, "dim": 512, "heads": 8, "ffn": 2048, "vocab": 16384}
 ADAPTIVE = {"layers": 6, "dim": 512, "heads": 8, "ffn": 2048, "vocab": 26912, "adaptive-cutoffs": "4000,12000"}
+DROPOUT = {"dropout": 0.3, "attention-dropout": 0.1, "activation-dropout": 0.1, "adaptive-dropout": 0.2}  # the paper's
 ROWS = [("train", LARGE, 512, 2048), ("train", SMALL, 256, 4096), ("train", SMALL, 1024, 4096), ("train", SMALL, 4096, 4096),
         ("eval", SMALL, 512, 512), ("eval", SMALL, 2048, 2048), ("eval", SMALL, 8192, 8192), ("eval", SMALL, 16384, 16384),
         ("train", ADAPTIVE, 512, 2048), ("train", ADAPTIVE, 2048, 2048), ("eval", ADAPTIVE, 512, 512), ("eval", ADAPTIVE, 4096, 4096)]
+if REFERENCE:
+    ROWS += [("train", {**ADAPTIVE, **DROPOUT}, 512, 2048), ("train", {**ADAPTIVE, **DROPOUT}, 2048, 2048)]
 
 
 def run_longshot(program, out, task, model, length, tokens):
@@ -31,6 +34,8 @@ def run_longshot(program, out, task, model, length, tokens):
     command += ["--what", "step", "--save-weights", weights] if task == "train" else ["--what", "eval", "--eval-lengths", str(length)]
     for key, value in model.items():
         command += [f"--{key}", str(value)]
+    if "dropout" in model:
+        command += ["--embedding-dropout", str(model["dropout"])]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     with open(path) as file:
         record = json.load(file)["step" if task == "train" else "eval"][0]
@@ -43,7 +48,7 @@ def run_torch(task, model, length, tokens, weights):
     for key, value in model.items():
         command += [f"--{key}", str(value)]
     if REFERENCE and "adaptive-cutoffs" in model:
-        command += ["--attention", "reference,sdpa,fairseq", "--fairseq", REFERENCE]
+        command += ["--attention", "fairseq" if "dropout" in model else "reference,sdpa,fairseq", "--fairseq", REFERENCE]
     result = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return [json.loads(line) for line in result.stdout.splitlines()]
 
@@ -51,7 +56,7 @@ def run_torch(task, model, length, tokens, weights):
 def main():
     program, out = sys.argv[1:3]
     results = []
-    print("\nPyTorch beside Longshot; a model with an 'a' has adaptive input and softmax")
+    print("\nPyTorch beside Longshot; a: adaptive input and softmax, d: the paper's dropouts (then losses cannot be compared)")
     print(f"{'':6}{'model':>12}{'L':>7} {'attention':>10} {'Longshot':>10} {'PyTorch':>10} {'ratio':>7} {'memory':>17}")
     for task, model, length, tokens in ROWS:
         ours, theirs = [], {}
@@ -61,7 +66,7 @@ def main():
             for line in run_torch(task, model, length, tokens, weights):
                 theirs.setdefault(line["attention"], []).append(line)
         for attention, lines in theirs.items():
-            name = f"{model['layers']}x{model['dim']}" + ("a" if "adaptive-cutoffs" in model else "")
+            name = f"{model['layers']}x{model['dim']}" + ("a" if "adaptive-cutoffs" in model else "") + ("d" if "dropout" in model else "")
             row = {"task": task, "model": model, "length": length, "attention": attention,
                    "longshot_tokens_per_second": statistics.median(r["tokens_per_second"] for r in ours),
                    "longshot_memory_bytes": max(r["peak_memory_bytes"] for r in ours)}
@@ -69,7 +74,7 @@ def main():
             if "skipped" in lines[0]:
                 row["skipped"] = lines[0]["skipped"]
                 print(f"{head} {row['skipped']}")
-            elif abs(lines[0]["loss"] - ours[0]["first_loss"]) > 1e-4 * abs(lines[0]["loss"]):
+            elif "dropout" not in model and abs(lines[0]["loss"] - ours[0]["first_loss"]) > 1e-4 * abs(lines[0]["loss"]):
                 row["losses_differ"] = [ours[0]["first_loss"], lines[0]["loss"]]
                 print(f"{head} the losses differ: {row['losses_differ']}")
             else:

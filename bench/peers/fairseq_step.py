@@ -58,7 +58,8 @@ def load(c, model, parameters):
                 name = name.replace(ours, theirs)
             state[name.replace("final_norm", "layer_norm")] = value
     problems = model.decoder.load_state_dict(state, strict=False)
-    unset = [n for n in problems.missing_keys if not n.endswith("_float_tensor") and not n.startswith(("version", "adaptive_softmax"))]
+    filled_otherwise = ("version", "adaptive_softmax", "embed_positions")  # tied, or no weights
+    unset = [n for n in problems.missing_keys if not n.endswith("_float_tensor") and not n.startswith(filled_otherwise)]
     if unset or problems.unexpected_keys:
         raise ValueError(f"weights do not fit fairseq's model: {unset} missing, {problems.unexpected_keys} unknown")
 
@@ -80,7 +81,8 @@ def make_step(c, parameters, ids, targets):
     cutoffs = ",".join(map(str, c.adaptive_cutoffs))
     config = {f.name: f.default for f in dataclasses.fields(TransformerLanguageModelConfig)}
     config.update(
-        dropout=0.0, decoder_embed_dim=c.dim, decoder_input_dim=c.dim, decoder_output_dim=c.dim, decoder_ffn_embed_dim=c.ffn,
+        dropout=c.dropout, attention_dropout=c.attention_dropout, activation_dropout=c.activation_dropout,
+        adaptive_softmax_dropout=c.adaptive_dropout, decoder_embed_dim=c.dim, decoder_input_dim=c.dim, decoder_output_dim=c.dim, decoder_ffn_embed_dim=c.ffn,
         decoder_layers=c.layers, decoder_attention_heads=c.heads, decoder_normalize_before=True, adaptive_input=True,
         adaptive_input_cutoff=cutoffs, adaptive_softmax_cutoff=cutoffs, tie_adaptive_weights=True, tie_adaptive_proj=True,
         tokens_per_sample=c.length, max_tokens=c.tokens, max_target_positions=c.length, no_token_positional_embeddings=True,

@@ -21,6 +21,8 @@ skipped, 1 for a batch file that cannot be read, 2 for wrong usage.
                         is_causal without bias. fairseq: not this program's model but the authors' own code (see
                         fairseq_step.py), its NAG and its scorer; adaptive models with alibi only     [reference,sdpa]
     --fairseq DIR       a checkout of the authors' repository, for --attention fairseq
+    --dropout P, --attention-dropout P, --activation-dropout P, --adaptive-dropout P
+                        in training, with --attention fairseq only; the first also on the embeddings                 [0]
     --task T,..         train: forward, backward, clipping to norm 1, AdamW. eval: forward and loss         [train,eval]
     --weights FILE      initial parameters: a model.safetensors of Longshot or a golden of tests/goldens  [random]
     --batch FILE        safetensors with ids and targets, I32 [B, T]; replaces --length and --tokens
@@ -56,6 +58,7 @@ import time
 POSITIONS = ("alibi", "none", "rotary", "t5", "sinusoidal")
 ATTENTIONS = ("reference", "sdpa", "fairseq")
 TASKS = ("train", "eval")
+DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "adaptive_dropout")
 T5_BUCKETS, T5_MAX_DISTANCE = 32, 128
 NORM_EPS = 1e-5
 
@@ -448,6 +451,8 @@ def parse(arguments):
     parser.add_argument("--attention", type=list_of(str, ATTENTIONS), default=["reference", "sdpa"])
     parser.add_argument("--fairseq")
     parser.add_argument("--task", type=list_of(str, TASKS), default=list(TASKS))
+    for name in DROPOUTS:
+        parser.add_argument("--" + name.replace("_", "-"), type=float, default=0.0)
     parser.add_argument("--weights")
     parser.add_argument("--batch")
     parser.add_argument("--seed", type=int, default=1)
@@ -463,6 +468,8 @@ def parse(arguments):
         parser.error("give either --batch or both --length and --tokens")
     if "fairseq" in options.attention and not (options.fairseq and options.adaptive_cutoffs and options.position == ["alibi"]):
         parser.error("--attention fairseq wants --fairseq DIR, --adaptive-cutoffs and --position alibi")
+    if options.attention != ["fairseq"] and any(getattr(options, name) for name in DROPOUTS):
+        parser.error("dropout wants --attention fairseq")
     for path in filter(None, (options.weights, options.batch)):
         if not os.path.isfile(path):
             parser.error(f"{path} is not a file")
