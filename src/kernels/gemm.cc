@@ -15,7 +15,7 @@ namespace {
 // Columns of B are packed for all threads, as many as kPackedFloats hold (they stay in the shared cache). Then threads
 // take blocks of at most kHeight rows of A and C and go through the inner dimension in steps of kDepth, so that a panel of B
 // stays in the first cache and the block of C in the second.
-constexpr int64_t kDepth = 512, kHeight = 96, kPackedFloats = 1 << 19;
+constexpr int64_t kDepth = 512, kHeight = 48, kPackedFloats = 1 << 19;
 
 enum class Form { kNT, kNN, kTN };
 
