@@ -29,16 +29,9 @@ class WordTrainer : public TokenizerTrainer {
   size_t cut(std::string_view text) const override { return cut_behind_space(text); }
   void add(int thread, std::string_view text) override {
     WordCounts& counts = counts_[static_cast<size_t>(thread)];
-    const char *p = text.data(), *end = p + text.size();
-    while (p < end) {
-      if (const uint32_t space = space_length(p, end)) {
-        p += space;
-      } else {
-        const char* const word = p;
-        p = word_end(p, end);
-        counts.add_later({word, static_cast<size_t>(p - word)});
-      }
-    }
+    const char* const end = text.data() + text.size();
+    scan_words(
+        text, [&](std::string_view word) { counts.add_later(word, end); }, [](const char*) {});
     counts.flush();
   }
   std::unique_ptr<Tokenizer> finish() override {
@@ -69,7 +62,7 @@ class BpeTrainer : public TokenizerTrainer {
     for (const char *p = text.data(), *end = p + text.size(); p < end;) {
       const char* next = gpt2::piece_end(p, end);
       // Longer pieces are no words; they would only take memory.
-      if (next - p <= kLongest) counts.add_later({p, static_cast<size_t>(next - p)});
+      if (next - p <= kLongest) counts.add_later({p, static_cast<size_t>(next - p)}, end);
       p = next;
     }
     counts.flush();

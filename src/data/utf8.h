@@ -74,42 +74,53 @@ inline uint32_t space_length(const char* p, const char* end) {
   return is_wide_space(c.value) ? c.length : 0;
 }
 
-// The end of the run of non-whitespace that starts at `p`.
-inline const char* word_end(const char* p, const char* end) {
-  // Eight bytes at a time: only those below '!' and above 127 can be whitespace. A borrow spoils what lies above the
-  // lowest such byte, which is the one looked at.
-  while (end - p >= 8) {
+// Bit i: byte i of the 64 at `p` is at most ' ' or above 127. Only such a byte can be whitespace or begin it.
+inline uint64_t maybe_space_mask(const char* p) {
+  constexpr uint64_t kOnes = 0x0101010101010101, kTops = 0x80 * kOnes;
+  uint64_t mask = 0;
+  for (int i = 0; i < 64; i += 8) {
     uint64_t bytes;
-    std::memcpy(&bytes, p, 8);
-    const uint64_t perhaps = (((bytes - 0x2121212121212121) & ~bytes) | bytes) & 0x8080808080808080;
-    if (perhaps == 0) {
-      p += 8;
-      continue;
+    std::memcpy(&bytes, p + i, 8);
+    const uint64_t above_space = (bytes & ~kTops) + (0x7F - ' ') * kOnes;  // the top bit of each byte; no carries
+    const uint64_t maybe = (~above_space | bytes) & kTops;
+    mask |= (maybe * 0x0002040810204081) >> 56 << i;  // the eight top bits, side by side
+  }
+  return mask;
+}
+
+// In order: word(a run of non-whitespace), space(the place of a whitespace character).
+template <class Word, class Space>
+void scan_words(std::string_view text, Word&& word, Space&& space) {
+  const char* const end = text.data() + text.size();
+  const char* start = text.data();  // of the current word
+  for (const char* block = start; block < end; block += 64) {
+    uint64_t mask;
+    if (end - block >= 64) {
+      mask = maybe_space_mask(block);
+    } else {
+      char rest[64];
+      std::memset(rest, 'x', sizeof rest);
+      std::memcpy(rest, block, static_cast<size_t>(end - block));
+      mask = maybe_space_mask(rest);
     }
-    p += std::countr_zero(perhaps) / 8;
-    if (space_length(p, end) > 0) return p;
-    ++p;
+    for (; mask != 0; mask &= mask - 1) {
+      const char* const p = block + std::countr_zero(mask);
+      if (p < start) continue;  // inside a space of several bytes
+      const uint32_t length = space_length(p, end);
+      if (length == 0) continue;
+      if (p > start) word(std::string_view(start, static_cast<size_t>(p - start)));
+      space(p);
+      start = p + length;
+    }
   }
-  for (; p < end; ++p) {
-    const Space space = space_of(*p);
-    if (space == Space::kNo) continue;
-    if (space == Space::kYes || space_length(p, end) > 0) break;
-  }
-  return p;
+  if (start < end) word(std::string_view(start, static_cast<size_t>(end - start)));
 }
 
 // Runs of non-whitespace.
 inline uint64_t count_words(std::string_view text) {
-  const char *p = text.data(), *end = p + text.size();
   uint64_t words = 0;
-  while (p < end) {
-    if (const uint32_t space = space_length(p, end)) {
-      p += space;
-    } else {
-      p = word_end(p, end);
-      ++words;
-    }
-  }
+  scan_words(
+      text, [&](std::string_view) { ++words; }, [](const char*) {});
   return words;
 }
 

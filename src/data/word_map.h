@@ -15,33 +15,33 @@ namespace longshot {
 struct WordKey {
   uint64_t head, hash;
 
-  explicit WordKey(std::string_view word) {
+  explicit WordKey(std::string_view word) : WordKey(word, word.data() + word.size()) {}
+  // Bytes up to `end` may be read: with 16 of them from the word's start on, most words take no unforeseen branch.
+  WordKey(std::string_view word, const char* end) {
     const char* p = word.data();
-    const size_t n = word.size();
-    if (n >= 8) {
-      head = load<uint64_t>(p);
-      hash = fold(head ^ kB, kA ^ n);
-      for (size_t i = 8; i + 8 < n; i += 8) hash = fold(hash ^ load<uint64_t>(p + i), kB);
-      if (n > 8) hash = fold(hash ^ load<uint64_t>(p + n - 8), kA);
-      return;
-    }
-    if (n >= 4) {  // two loads that overlap
-      head = load<uint32_t>(p) | static_cast<uint64_t>(load<uint32_t>(p + n - 4)) << (8 * (n - 4));
-    } else {
-      head = n > 0 ? byte(p[0]) | byte(p[n / 2]) << (8 * (n / 2)) | byte(p[n - 1]) << (8 * (n - 1)) : 0;
-    }
-    hash = fold(head ^ kB, kA ^ n);
+    const size_t n = word.size(), first = std::min<size_t>(n, 16);
+    char copy[16] = {};
+    if (end - p < 16) p = n > 0 ? static_cast<const char*>(std::memcpy(copy, p, first)) : copy;
+    head = load(p) & kFirst[std::min<size_t>(n, 8)];
+    const uint64_t next = load(p + 8) & kFirst[first > 8 ? first - 8 : 0];
+    hash = fold(head ^ kB, next ^ kA ^ n);
+    if (n <= 16) return;
+    for (size_t i = 16; i + 8 < n; i += 8) hash = fold(hash ^ load(p + i), kB);
+    hash = fold(hash ^ load(p + n - 8), kA);
   }
 
  private:
   static constexpr uint64_t kA = 0xa0761d6478bd642f, kB = 0xe7037ed1a0b428db;
-  template <class T>
-  static T load(const char* p) {
-    T value;
+  static constexpr std::array<uint64_t, 9> kFirst = [] {  // masks of the first n bytes
+    std::array<uint64_t, 9> masks{};
+    for (size_t n = 1; n < masks.size(); ++n) masks[n] = masks[n - 1] << 8 | 0xFF;
+    return masks;
+  }();
+  static uint64_t load(const char* p) {
+    uint64_t value;
     std::memcpy(&value, p, sizeof value);
     return value;
   }
-  static uint64_t byte(char c) { return static_cast<unsigned char>(c); }
   static uint64_t fold(uint64_t a, uint64_t b) {
     const auto product = static_cast<unsigned __int128>(a) * b;
     return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
@@ -140,9 +140,9 @@ class WordQueue {
  public:
   static constexpr size_t kAtOnce = 32;
 
-  // True when the queue is full and must be emptied.
-  bool push(std::string_view word, const WordMap& map) {
-    Entry& entry = entries_[count_++] = {word, WordKey(word)};
+  // True when the queue is full and must be emptied. Bytes up to `end` may be read.
+  bool push(std::string_view word, const char* end, const WordMap& map) {
+    Entry& entry = entries_[count_++] = {word, WordKey(word, end)};
     map.prefetch_slot(entry.key);
     return count_ == kAtOnce;
   }
@@ -176,13 +176,14 @@ class WordCounts {
     size_t done = 0;
     const auto take = [&](std::string_view word, const WordKey& key) { add(word, key, other.count(done++)); };
     for (size_t i = 0; i < other.size(); ++i) {
-      if (queue.push(other.word(i), map_)) queue.empty(map_, take);
+      const std::string_view word = other.word(i);
+      if (queue.push(word, word.data() + word.size(), map_)) queue.empty(map_, take);
     }
     queue.empty(map_, take);
   }
-  // Counts `word`, sooner or later; flush() at the end.
-  void add_later(std::string_view word) {
-    if (queue_.push(word, map_)) flush();
+  // Counts `word`, sooner or later; flush() at the end. Bytes up to `end` may be read.
+  void add_later(std::string_view word, const char* end) {
+    if (queue_.push(word, end, map_)) flush();
   }
   // REQUIRED before the memory of words given to add_later() goes away, and before anything is read.
   void flush() {

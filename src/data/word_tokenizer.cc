@@ -29,20 +29,17 @@ class WordEncoder : public Encoder {
       const uint32_t id = words_.find(word, key);
       ids.push_back(id == WordMap::kNone ? kUnknown : static_cast<int32_t>(id));
     };
-    const char *p = text.data(), *end = p + text.size();
-    while (p < end) {
-      if (*p == '\n' || (*p == '\r' && (p + 1 == end || p[1] != '\n'))) {
-        queue_.empty(words_, look_up);
-        ids.push_back(kEnd);
-        ++p;
-      } else if (const uint32_t space = space_length(p, end)) {
-        p += space;
-      } else {
-        const char* const word = p;
-        p = word_end(p, end);
-        if (queue_.push({word, static_cast<size_t>(p - word)}, words_)) queue_.empty(words_, look_up);
-      }
-    }
+    const char* const end = text.data() + text.size();
+    scan_words(
+        text,
+        [&](std::string_view word) {
+          if (queue_.push(word, end, words_)) queue_.empty(words_, look_up);
+        },
+        [&](const char* p) {
+          if (*p != '\n' && (*p != '\r' || (p + 1 < end && p[1] == '\n'))) return;
+          queue_.empty(words_, look_up);
+          ids.push_back(kEnd);
+        });
     queue_.empty(words_, look_up);
   }
 

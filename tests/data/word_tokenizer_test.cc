@@ -14,38 +14,49 @@ using testing::HasSubstr;
 
 WordCounts counted(std::string_view text) {
   WordCounts counts;
-  const char *p = text.data(), *end = p + text.size();
-  while (p < end) {
-    if (const uint32_t space = space_length(p, end)) {
-      p += space;
-      continue;
-    }
-    const char* word = p;
-    p = word_end(p, end);
-    counts.add({word, static_cast<size_t>(p - word)});
-  }
+  scan_words(
+      text, [&](std::string_view word) { counts.add(word); }, [](const char*) {});
   return counts;
 }
 
-TEST(Words, EndWhereAByteByByteWalkEnds) {
+TEST(Words, AreThoseOfAByteByByteWalk) {
   // Bytes that matter: spaces of one, two and three bytes, their parts, controls, letters of ASCII and beyond.
   constexpr std::string_view kPieces[] = {" ",        "\n",   "\x1f", "\x1b",     "!",        "a",
                                           "b",        "\x7f", "\xC2", "\xC2\x85", "\xC3\xA9", "\xE2\x80\x83",
                                           "\xE2\x80", "\x80", "\xFF", "\x01"};
   for (uint64_t n = 0; n < 3000; ++n) {
     std::string text;
-    const uint64_t length = random_bits(3, Stream::kTest, n) % 24;
+    const uint64_t length = random_bits(3, Stream::kTest, n) % (n % 2 ? 24 : 150);
     for (uint64_t i = 0; i < length; ++i) {
       const uint64_t pick = random_bits(4, Stream::kTest, n, i);
       text += pick % 3 ? "letters"[pick / 3 % 7] : kPieces[pick / 3 % std::size(kPieces)][0];
       if (pick % 3 == 0) text += kPieces[pick / 3 % std::size(kPieces)].substr(1);
     }
     const char* const end = text.data() + text.size();
-    for (const char* p = text.data(); p < end; ++p) {
-      const char* plain = p;
-      while (plain < end && space_length(plain, end) == 0) ++plain;
-      ASSERT_EQ(word_end(p, end) - p, plain - p) << testing::PrintToString(text) << " from " << p - text.data();
+    std::vector<std::pair<ptrdiff_t, size_t>> plain, scanned;  // place and length of words; spaces have length 0
+    for (const char* p = text.data(); p < end;) {
+      const char* word = p;
+      while (p < end && space_length(p, end) == 0) ++p;
+      if (p > word) plain.emplace_back(word - text.data(), p - word);
+      if (p == end) break;
+      plain.emplace_back(p - text.data(), 0);
+      p += space_length(p, end);
     }
+    scan_words(
+        text, [&](std::string_view word) { scanned.emplace_back(word.data() - text.data(), word.size()); },
+        [&](const char* p) { scanned.emplace_back(p - text.data(), 0); });
+    ASSERT_EQ(scanned, plain) << testing::PrintToString(text);
+  }
+}
+
+TEST(Words, KeysDoNotDependOnWhatStandsBehind) {
+  const std::string text = "antidisestablishmentarianism and what stands behind it";
+  for (size_t n = 0; n <= 28; ++n) {
+    const std::string alone = text.substr(0, n);
+    const WordKey key(alone), within(std::string_view(text).substr(0, n), text.data() + text.size());
+    EXPECT_EQ(key.head, within.head) << n;
+    EXPECT_EQ(key.hash, within.hash) << n;
+    EXPECT_NE(key.hash, WordKey(std::string_view(text).substr(0, n + 1)).hash) << n;
   }
 }
 
