@@ -123,6 +123,7 @@ class BenchCommand : public Command {
     json_out_ = {{"cpu", machine.cpu}, {"threads", longshot::threads()}, {"peak_gflops", peak_ / 1e9}};
     fmt::print("{}, {} threads, {}: peak {:.1f} GFLOP/s fp32\n", machine.cpu, longshot::threads(), instruction_set(),
                peak_ / 1e9);
+    std::vector<double> held;
     for (const std::string& part : what_) {
       if (part == "machine")
         bench_machine();
@@ -140,8 +141,13 @@ class BenchCommand : public Command {
         bench_eval();
       else
         fail_usage("--what: '{}' is not a part", part);
+      const FmaRate rate = measure_fma_rate(0.2);
+      held.push_back(100 * rate.mean / peak_);
       std::fflush(stdout);
     }
+    fmt::print("\nbetween these parts the FMA loop itself held {:.0f}% of its peak (median; lowest {:.0f}%)\n",
+               median(held), *std::min_element(held.begin(), held.end()));
+    json_out_["fma_held_percent"] = held;
     if (!json_.empty()) write_json(json_, json_out_);
     return 0;
   }

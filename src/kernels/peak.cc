@@ -69,26 +69,32 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 }  // namespace
 
-// Each thread's own best, added up: waiting for each other would measure the scheduler.
-double measure_peak_flops(double seconds) {
+// Each thread's own rates, added up: waiting for each other would measure the scheduler.
+FmaRate measure_fma_rate(double seconds) {
   constexpr int64_t kRounds = 20000;
-  double sum = 0;
-#pragma omp parallel num_threads(threads()) reduction(+ : sum)
+  double peaks = 0, means = 0;
+#pragma omp parallel num_threads(threads()) reduction(+ : peaks, means)
   {
-    double best = 0;
+    double peak = 0, done = 0, last = now();
+    const double begin = last;
     volatile float keep = 0;
-    for (const double end = now() + seconds; now() < end;) {
+    while (last < begin + seconds) {
       float sink = 0;
-      const double start = now();
       const double flops = HWY_DYNAMIC_DISPATCH(FmaLoop)(kRounds, &sink);
-      best = std::max(best, flops / (now() - start));
+      const double at = now();
+      peak = std::max(peak, flops / (at - last));
+      done += flops;
+      last = at;
       keep = sink;
     }
     (void)keep;
-    sum += best;
+    peaks += peak;
+    means += done / (last - begin);
   }
-  return sum;
+  return {peaks, means};
 }
+
+double measure_peak_flops(double seconds) { return measure_fma_rate(seconds).peak; }
 
 double measure_read_bandwidth() {
   constexpr int64_t kFloats = 64 << 20;

@@ -3,6 +3,13 @@
 
 namespace longshot {
 
+// What a loop of fused multiply-adds in registers alone reaches over all threads, in flops a second: in its best
+// 40 microseconds or so, and on average. They differ where others use the same cores.
+struct FmaRate {
+  double peak, mean;
+};
+FmaRate measure_fma_rate(double seconds);
+
 // Flops per second of fused multiply-adds on registers only, all threads.
 double measure_peak_flops(double seconds = 0.05);
 // Bytes per second of a plain read loop over memory much larger than the caches, all threads.
