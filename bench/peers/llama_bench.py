@@ -18,7 +18,7 @@ import struct
 import subprocess
 import sys
 
-import torch_bench
+from safetensors_file import SafeTensors
 
 MODEL = {"layers": 4, "dim": 256, "heads": 8, "ffn": 1024}
 ROUNDS = int(os.environ.get("PEER_ROUNDS", "3"))
@@ -56,7 +56,7 @@ def gguf_name(name):
 
 def write_gguf(checkpoint, path, longest):
     """The model of a checkpoint directory, with its byte-level BPE."""
-    source = torch_bench.SafeTensors(os.path.join(checkpoint, "model.safetensors"))
+    source = SafeTensors(os.path.join(checkpoint, "model.safetensors"))
     with open(os.path.join(checkpoint, "tokenizer.json"), encoding="utf-8") as file:
         tokenizer = json.load(file)
     vocab = dict(tokenizer["model"]["vocab"])

@@ -50,10 +50,11 @@ import math
 import os
 import resource
 import statistics
-import struct
 import subprocess
 import sys
 import time
+
+from safetensors_file import SafeTensors, Skip
 
 POSITIONS = ("alibi", "none", "rotary", "t5", "sinusoidal")
 ATTENTIONS = ("reference", "sdpa", "fairseq")
@@ -61,38 +62,6 @@ TASKS = ("train", "eval")
 DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "adaptive_dropout")
 T5_BUCKETS, T5_MAX_DISTANCE = 32, 128
 NORM_EPS = 1e-5
-
-
-class Skip(Exception):
-    pass
-
-
-# ---- safetensors ---------------------------------------------------------------------------------------------------
-
-class SafeTensors:
-    def __init__(self, path):
-        self.path = path
-        self.file = open(path, "rb")
-        try:
-            (length,) = struct.unpack("<Q", self.file.read(8))
-            self.entries = json.loads(self.file.read(min(length, os.path.getsize(path))))
-        except (struct.error, ValueError) as error:
-            raise Skip(f"{path} is not a safetensors file ({error})")
-        self.data = 8 + length
-
-    def shape(self, name):
-        if name not in self.entries:
-            raise Skip(f"{self.path} has no tensor {name}")
-        return self.entries[name]["shape"]
-
-    def read(self, name, dtype, out):
-        """Fills `out`, a contiguous numpy array, without a copy in between."""
-        if self.shape(name) != list(out.shape) or self.entries[name]["dtype"] != dtype:
-            entry = self.entries[name]
-            raise Skip(f"{self.path}: {name} is {entry['dtype']} {entry['shape']}, expected {dtype} {list(out.shape)}")
-        self.file.seek(self.data + self.entries[name]["data_offsets"][0])
-        if self.file.readinto(out) != out.nbytes:
-            raise Skip(f"{self.path} ends inside {name}")
 
 
 # ---- parameters and batch ------------------------------------------------------------------------------------------
