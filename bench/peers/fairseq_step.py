@@ -39,7 +39,7 @@ def import_fairseq(checkout):
     import fairseq.models.transformer_lm  # noqa: F401
 
 
-def load(c, model, parameters):
+def load(model, parameters):
     """Longshot's names to fairseq's; query, key and value are one matrix here and three there."""
     state = {}
     for name, value in parameters.items():
@@ -88,7 +88,7 @@ def make_step(c, parameters, ids, targets):
         tokens_per_sample=c.length, max_tokens=c.tokens, max_target_positions=c.length, no_token_positional_embeddings=True,
         add_bos_token=False, tpu=False)
     model = TransformerLanguageModel.build_model(argparse.Namespace(**config), task)
-    load(c, model, parameters)
+    load(model, parameters)
     # Random ids may be that of the padding, which the text of a language model never has.
     model.decoder.padding_idx = -1
     sample = {"net_input": {"src_tokens": ids, "src_lengths": torch.full((c.sequences,), c.length)}, "target": targets,

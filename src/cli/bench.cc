@@ -118,6 +118,7 @@ class BenchCommand : public Command {
     require_usage(batch_tokens_ >= model_.length, "--batch-tokens ({}) must hold one sequence of --length {}",
                   batch_tokens_, model_.length);
     require_usage(repeat_ > 0, "--repeat must be positive, not {}", repeat_);
+    require_usage(!what_.empty(), "--what names no part to measure");
     peak_ = measure_peak_flops(0.3);
     const Machine machine = this_machine();
     json_out_ = {{"cpu", machine.cpu}, {"threads", longshot::threads()}, {"peak_gflops", peak_ / 1e9}};
@@ -141,8 +142,7 @@ class BenchCommand : public Command {
         bench_eval();
       else
         fail_usage("--what: '{}' is not a part", part);
-      const FmaRate rate = measure_fma_rate(0.2);
-      held.push_back(100 * rate.mean / peak_);
+      held.push_back(100 * measure_fma_rate(0.2).mean / peak_);
       std::fflush(stdout);
     }
     fmt::print("\nbetween these parts the FMA loop itself held {:.0f}% of its peak (median; lowest {:.0f}%)\n",

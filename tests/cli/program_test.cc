@@ -117,6 +117,7 @@ TEST(Program, BadInputGetsAMessageAndACode) {
   expect(train + "--dropout 1.5", 2, "--dropout");
   expect(train + "--lr nan", 2, "--lr");
   expect("eval /nonexistent --data " + data, 1, "/nonexistent");
+  expect("bench --what ''", 2, "names no part to measure");
   expect("info /nonexistent", 1, "/nonexistent");
   std::ofstream(dir / "file") << "x";
   expect(fmt::format("train --data {} --out {}/run {} --steps 3", data, (dir / "file").string(), kSmall), 1,
