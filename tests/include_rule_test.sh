@@ -10,11 +10,12 @@ declare -A may=(
   [data]="base"
   [dist]="base"
   [formats]="base model"
-  [train]="base kernels model position data dist formats"
-  [evaluate]="base kernels model position data dist"
-  [generate]="base model data"
-  [report]="base"
-  [cli]="base kernels model position data dist formats train evaluate generate report"
+  [run]="base kernels position model data formats"
+  [train]="base kernels position model data dist formats run"
+  [evaluate]="base kernels position model data dist run"
+  [experiment]="base kernels position model data dist run train evaluate"
+  [report]="base run"
+  [cli]="base kernels position model data dist formats run train evaluate experiment report"
 )
 bad=0
 for folder in */; do

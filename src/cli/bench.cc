@@ -20,7 +20,7 @@
 #include "model/inference.h"
 #include "model/rows.h"
 #include "model/training.h"
-#include "report/results.h"
+#include "run/results.h"
 #include "train/optimizer.h"
 
 namespace longshot {

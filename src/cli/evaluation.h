@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "evaluate/protocol.h"
-#include "report/results.h"
+#include "run/results.h"
 
 namespace longshot {
 

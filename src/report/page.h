@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "report/results.h"
+#include "run/results.h"
 
 namespace longshot {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "report/results.h"
+#include "run/results.h"
 
 namespace longshot {
 

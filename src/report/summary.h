@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "report/results.h"
+#include "run/results.h"
 
 namespace longshot {
 

@@ -1,7 +1,7 @@
 // `longshot compare` as a user meets it.
 #include "base/rng.h"
 #include "cli/support.h"
-#include "report/results.h"
+#include "run/results.h"
 
 namespace longshot {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 #include <cmath>
 
-#include "report/results.h"
+#include "run/results.h"
 
 namespace longshot {
 

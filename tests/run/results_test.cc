@@ -1,4 +1,4 @@
-#include "report/results.h"
+#include "run/results.h"
 
 #include <gmock/gmock.h>
 
@@ -50,7 +50,7 @@ TEST(Results, DamageIsRefusedByReaderAndSchema) {
   const Schema schema(read_json(LONGSHOT_SOURCE_DIR "/docs/results-schema.json"));
   const Damage damages[] = {
       {"/format", "something-else", "format"},
-      {"/format_version", 2, "format_version"},
+      {"/format_version", 3, "format_version"},
       {"/runs", 7, "runs must be a list"},
       {"/runs/0", "run", "an object was expected"},
       {"/runs/0/name", Json(), "name must be text"},

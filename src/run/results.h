@@ -6,12 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "base/records.h"
+#include "base/json_fields.h"
 
 namespace longshot {
-
-using OptionalNumber = std::optional<double>;
-using OptionalCount = std::optional<int64_t>;
 
 // One perplexity with its protocol. `loss` is in nats per token; null where the model gave no finite number.
 struct EvalRecord {
@@ -21,6 +18,9 @@ struct EvalRecord {
   std::string split = "valid";
   std::string score = "same";  // "same": the same tokens at every length; "all": every token of the split
   int64_t tokens = 0;          // scored
+  // Whose number it is: hash of the split's tokens, checksum and step of the weights. Not known of older records.
+  std::optional<std::string> data{}, weights{};
+  OptionalCount step{};
   OptionalNumber loss{}, standard_error{}, perplexity{}, word_perplexity{}, bits_per_byte{}, tokens_per_second{};
   OptionalCount peak_memory_bytes{};
 };
@@ -57,6 +57,7 @@ struct Biases {
 
 struct RunRecord {
   std::string name, position;
+  std::optional<std::string> variant{};  // of the experiment; runs of one variant differ in nothing but the seed
   int64_t train_length = 0;
   OptionalCount seed{}, parameters{}, steps{}, tokens{};
   OptionalNumber train_seconds{}, train_tokens_per_second{};
