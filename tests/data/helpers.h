@@ -38,6 +38,8 @@ class TemporaryDir {
   fs::path path_;
 };
 
+// What the paper's own code made, small; see fixtures/README.md.
+inline fs::path fixture(const std::string& name) { return fs::path(LONGSHOT_SOURCE_DIR) / "tests/fixtures" / name; }
 inline fs::path shared(const std::string& name) { return fs::path(LONGSHOT_SOURCE_DIR) / ".." / "shared" / name; }
 #define SKIP_WITHOUT(path) \
   if (!fs::exists(path)) GTEST_SKIP() << (path) << " is not there"

@@ -1,6 +1,8 @@
 // fairseq's words: the dictionary's order and the ids of the reference's own data-bin.
 #include <gmock/gmock.h>
 
+#include <map>
+
 #include "base/rng.h"
 #include "data/tokenizers.h"
 #include "data/utf8.h"
@@ -102,17 +104,27 @@ TEST(WordTokenizer, BadDictionariesAreNamedWithTheLine) {
   EXPECT_THAT(load(""), HasSubstr("no words"));
 }
 
-TEST(WordTokenizer, ReferenceDataBinTokenByToken) {
-  SKIP_WITHOUT(shared("reference/data-bin"));
-  const auto words = load_tokenizer(shared("reference/data-bin/dict.txt"));
-  EXPECT_EQ(words->vocab_size(), 26912);
-  EXPECT_EQ(make_dict(counted(read_text(shared("reference/text/wiki.train.tokens"))), 0), words->file());
-  for (const auto& [text, binary] : {std::pair{"train", "train"}, {"valid", "valid"}, {"short", "test1"}}) {
-    const std::vector<int32_t> ids =
-        words->encode(read_text(shared(fmt::format("reference/text/wiki.{}.tokens", text))));
-    const std::string want = read_text(shared(fmt::format("reference/data-bin/{}.bin", binary)));
+// Dictionary and ids of `reference`, whose text/ holds `name` as the split `split`.
+void expect_reference(const fs::path& reference, const std::map<std::string, std::string>& split_of, int64_t vocab) {
+  const auto words = load_tokenizer(reference / "data-bin/dict.txt");
+  EXPECT_EQ(words->vocab_size(), vocab);
+  for (const auto& [name, split] : split_of) {
+    const std::string text = read_text(reference / "text" / name);
+    if (split == "train") EXPECT_EQ(make_dict(counted(text), 0), words->file());
+    const std::vector<int32_t> ids = words->encode(text);
     const std::vector<uint16_t> narrow(ids.begin(), ids.end());
-    EXPECT_EQ(std::string(reinterpret_cast<const char*>(narrow.data()), narrow.size() * 2), want) << text;
+    EXPECT_EQ(std::string(reinterpret_cast<const char*>(narrow.data()), narrow.size() * 2),
+              read_text(reference / "data-bin" / (split + ".bin")))
+        << name;
+  }
+}
+
+TEST(WordTokenizer, ReferenceDataBinTokenByToken) {
+  expect_reference(fixture(""), {{"train.txt", "train"}, {"valid.txt", "valid"}, {"test.txt", "test"}}, 328);
+  if (fs::exists(shared("reference"))) {
+    expect_reference(shared("reference"),
+                     {{"wiki.train.tokens", "train"}, {"wiki.valid.tokens", "valid"}, {"wiki.short.tokens", "test1"}},
+                     26912);
   }
 }
 

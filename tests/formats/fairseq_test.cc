@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "formats/torch_builder.h"
+#include "references.h"
 
 namespace longshot {
 namespace {
@@ -333,21 +334,33 @@ TEST(Fairseq, OtherFilesAreToldApart) {
 }
 
 TEST(Fairseq, ReferenceCheckpoints) {
-  const fs::path folder = fs::path(LONGSHOT_SOURCE_DIR) / "../shared/reference/checkpoints";
-  if (!fs::exists(folder)) GTEST_SKIP() << folder << " is absent";
+  struct Case {
+    fs::path file;
+    int64_t first_cutoff, second_cutoff, vocab, length, updates, parameters;  // the last as the reference counts them
+    double adaptive_dropout;
+  };
+  std::vector<Case> cases;
+  for (const char* name : {"alibi.pt", "sinusoidal.pt", "alibi-old.pt"})
+    cases.push_back({kFixtures / "checkpoints" / name, 60, 180, 328, 32, 150, 14568, 0.2});
   for (const char* name : {"alibi_L64_h8_d128.pt", "sin_L64_h8_d128.pt"}) {
-    const TorchFile file(folder / name);
+    for (const Case& c :
+         if_large<Case>({{kLargeReference / "checkpoints" / name, 2000, 8000, 26912, 64, 600, 1414144, 0.1}}))
+      cases.push_back(c);
+  }
+  for (const Case& want : cases) {
+    SCOPED_TRACE(want.file);
+    const TorchFile file(want.file);
     const FairseqCheckpoint checkpoint(file);
     checkpoint.verify_ties();
     const FairseqConfig& c = checkpoint.config();
     EXPECT_EQ(c.architecture, "transformer_lm_wiki103");
-    EXPECT_THAT(c.cutoffs, ElementsAre(2000, 8000));
-    EXPECT_EQ(c.vocab, 26912);
-    EXPECT_EQ(c.length, 64);
-    EXPECT_EQ(c.updates, 600);
+    EXPECT_THAT(c.cutoffs, ElementsAre(want.first_cutoff, want.second_cutoff));
+    EXPECT_EQ(c.vocab, want.vocab);
+    EXPECT_EQ(c.length, want.length);
+    EXPECT_EQ(c.updates, want.updates);
     EXPECT_EQ(c.activation, "relu");
-    EXPECT_EQ(c.adaptive_dropout, 0.1);
-    EXPECT_EQ(checkpoint.parameter_count(), 1414144);  // as the reference counts them
+    EXPECT_EQ(c.adaptive_dropout, want.adaptive_dropout);
+    EXPECT_EQ(checkpoint.parameter_count(), want.parameters);
   }
 }
 

@@ -4,14 +4,13 @@
 
 #include "base/files.h"
 #include "formats/torch_builder.h"
+#include "references.h"
 #include "train/checkpoint.h"
 
 namespace longshot {
 namespace {
 
 using testing::HasSubstr;
-
-const fs::path kReference = fs::path(LONGSHOT_SOURCE_DIR) / "../shared/reference";
 
 struct Outcome {
   int code;
@@ -24,22 +23,36 @@ Outcome longshot_run(const ScratchDir& dir, const std::string& arguments) {
   return {WEXITSTATUS(status), read_text(log)};
 }
 
-TEST(Import, MakesARunThatLoads) {
-  if (!fs::exists(kReference)) GTEST_SKIP() << kReference << " is absent";
+struct Source {
+  fs::path folder;
+  std::string checkpoint, position;
+  int64_t parameters, step, vocab;
+  std::vector<int64_t> cutoffs;
+  std::string file() const { return (folder / "checkpoints" / checkpoint).string(); }
+  std::string dict() const { return (folder / "data-bin/dict.txt").string(); }
+};
+
+void PrintTo(const Source& s, std::ostream* out) { *out << s.checkpoint; }
+
+const Source kSinusoidal{kFixtures, "sinusoidal.pt", "sinusoidal", 14568, 150, 328, {60, 180}};
+
+class Import : public testing::TestWithParam<Source> {};
+
+TEST_P(Import, MakesARunThatLoads) {
+  const Source& source = GetParam();
   const ScratchDir dir;
-  const std::string source = (kReference / "checkpoints/sin_L64_h8_d128.pt").string(), out = (dir / "run").string();
-  const std::string command = fmt::format("import {} --dict {} --position sinusoidal --out {}", source,
-                                          (kReference / "data-bin/dict.txt").string(), out);
+  const std::string out = (dir / "run").string();
+  const std::string command =
+      fmt::format("import {} --dict {} --position {} --out {}", source.file(), source.dict(), source.position, out);
   const Outcome made = longshot_run(dir, command);
   ASSERT_EQ(made.code, 0) << made.output;
-  EXPECT_THAT(made.output, HasSubstr("1414144 parameters"));
+  EXPECT_THAT(made.output, HasSubstr(fmt::format("{} parameters", source.parameters)));
   const LoadedModel loaded = load_model(out);
-  EXPECT_EQ(loaded.info.step, 600);
-  EXPECT_EQ(loaded.info.model.position, "sinusoidal");
-  EXPECT_EQ(loaded.info.model.adaptive_cutoffs, (std::vector<int64_t>{2000, 8000}));
-  EXPECT_EQ(loaded.info.model.adaptive_dropout, 0.1);
+  EXPECT_EQ(loaded.info.step, source.step);
+  EXPECT_EQ(loaded.info.model.position, source.position);
+  EXPECT_EQ(loaded.info.model.adaptive_cutoffs, source.cutoffs);
   ASSERT_TRUE(loaded.tokenizer);
-  EXPECT_EQ(loaded.tokenizer->vocab_size(), 26912);
+  EXPECT_EQ(loaded.tokenizer->vocab_size(), source.vocab);
   EXPECT_TRUE(fs::exists(dir / "run/config.toml"));
 
   const Outcome again = longshot_run(dir, command);
@@ -47,19 +60,26 @@ TEST(Import, MakesARunThatLoads) {
   EXPECT_THAT(again.output, HasSubstr("holds a run already"));
 }
 
-TEST(Import, RefusesAWrongDictionary) {
-  if (!fs::exists(kReference)) GTEST_SKIP() << kReference << " is absent";
+INSTANTIATE_TEST_SUITE_P(Fixtures, Import,
+                         testing::Values(kSinusoidal,
+                                         Source{kFixtures, "alibi.pt", "alibi", 14568, 150, 328, {60, 180}},
+                                         Source{kFixtures, "alibi-old.pt", "alibi", 14568, 150, 328, {60, 180}}));
+INSTANTIATE_TEST_SUITE_P(
+    Large, Import,
+    testing::ValuesIn(if_large<Source>({Source{
+        kLargeReference, "sin_L64_h8_d128.pt", "sinusoidal", 1414144, 600, 26912, {2000, 8000}}})));
+
+TEST(ImportErrors, RefusesAWrongDictionary) {
   const ScratchDir dir;
   dir.write("dict.txt", "the 3\nof 2\n");
-  const Outcome outcome = longshot_run(
-      dir, fmt::format("import {} --dict {} --out {}", (kReference / "checkpoints/sin_L64_h8_d128.pt").string(),
-                       (dir / "dict.txt").string(), (dir / "run").string()));
+  const Outcome outcome = longshot_run(dir, fmt::format("import {} --dict {} --out {}", kSinusoidal.file(),
+                                                        (dir / "dict.txt").string(), (dir / "run").string()));
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_THAT(outcome.output, HasSubstr("the model 26912"));
+  EXPECT_THAT(outcome.output, HasSubstr("the model 328"));
   EXPECT_FALSE(fs::exists(dir / "run"));
 }
 
-TEST(Import, RefusesHostileAndForeignFiles) {
+TEST(ImportErrors, RefusesHostileAndForeignFiles) {
   const ScratchDir dir;
   const auto refused = [&](const std::string& bytes) {
     const Outcome outcome =

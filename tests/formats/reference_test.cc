@@ -9,15 +9,13 @@
 #include "kernels/update.h"
 #include "model/inference.h"
 #include "model/training.h"
+#include "references.h"
 
 namespace longshot {
 namespace {
 
-const fs::path kReference = fs::path(LONGSHOT_SOURCE_DIR) / "../shared/reference";
-
 struct Loaded {
-  Loaded(const std::string& name, const std::string& position, bool gradients = false)
-      : file(kReference / "checkpoints" / name), checkpoint(file) {
+  Loaded(const fs::path& path, const std::string& position, bool gradients = false) : file(path), checkpoint(file) {
     checkpoint.verify_ties();
     model = std::make_unique<Transformer>(model_config_of(checkpoint, position), gradients);
     load_weights(checkpoint, *model);
@@ -34,9 +32,10 @@ std::vector<int32_t> ids(const fs::path& path) {
 }
 
 struct GoldenCase {
-  const char* folder;
-  const char* checkpoint;
-  const char* position;
+  fs::path reference;
+  std::string folder, checkpoint, position;
+  fs::path golden() const { return reference / "golden" / folder; }
+  fs::path file() const { return reference / "checkpoints" / checkpoint; }
 };
 
 void PrintTo(const GoldenCase& c, std::ostream* out) { *out << c.folder; }
@@ -44,9 +43,8 @@ void PrintTo(const GoldenCase& c, std::ostream* out) { *out << c.folder; }
 class Reference : public testing::TestWithParam<GoldenCase> {};
 
 TEST_P(Reference, LogProbabilities) {
-  if (!fs::exists(kReference)) GTEST_SKIP() << kReference << " is absent";
-  const fs::path golden = kReference / "golden" / GetParam().folder;
-  Loaded loaded(GetParam().checkpoint, GetParam().position);
+  const fs::path golden = GetParam().golden();
+  Loaded loaded(GetParam().file(), GetParam().position);
   const std::vector<int32_t> inputs = ids(golden / "src_tokens.npy"), targets = ids(golden / "target.npy");
   const auto length = static_cast<int64_t>(inputs.size());
   Inference inference(*loaded.model, {.sequences = 1, .tokens = length});
@@ -104,11 +102,10 @@ double relative_error(const std::map<std::string, NpyArray>& golden, const Tenso
   return std::sqrt(error / norm);
 }
 
-class ReferenceTraining : public testing::Test {
+class ReferenceTraining : public testing::TestWithParam<GoldenCase> {
  protected:
   void SetUp() override {
-    if (!fs::exists(kReference)) GTEST_SKIP() << kReference << " is absent";
-    loaded_ = std::make_unique<Loaded>("alibi_L64_h8_d128.pt", "alibi");
+    loaded_ = std::make_unique<Loaded>(GetParam().file(), GetParam().position);
     ModelConfig config = loaded_->model->config();
     config.dropout = config.embedding_dropout = config.attention_dropout = config.activation_dropout = 0;
     config.adaptive_dropout = 0;
@@ -126,14 +123,14 @@ class ReferenceTraining : public testing::Test {
                       scale, 0);
   }
 
-  const fs::path kGolden = kReference / "golden/alibi_T48";
+  const fs::path kGolden = GetParam().golden();
   std::unique_ptr<Loaded> loaded_;
   std::unique_ptr<Transformer> model_;
   std::unique_ptr<TrainingPass> pass_;
   std::vector<int32_t> inputs_, targets_;
 };
 
-TEST_F(ReferenceTraining, GradientsOfEveryParameter) {
+TEST_P(ReferenceTraining, GradientsOfEveryParameter) {
   const Json meta = Json::parse(read_text(kGolden / "meta.json"));
   EXPECT_NEAR(run(1), meta["adaptive_loss_sum"].get<double>(), 1e-3);
   const auto golden = read_npz(kGolden / "grads_sumloss.npz");
@@ -144,7 +141,7 @@ TEST_F(ReferenceTraining, GradientsOfEveryParameter) {
 }
 
 // Clipping to 0.1 and Nesterov steps with momentum 0.99, as the paper trains.
-TEST_F(ReferenceTraining, ThreeStepsOfNag) {
+TEST_P(ReferenceTraining, ThreeStepsOfNag) {
   const Json meta = Json::parse(read_text(kGolden / "meta.json"));
   Parameters& parameters = model_->parameters();
   std::vector<float> velocity(parameters.values().size(), 0.0f);
@@ -173,10 +170,18 @@ TEST_F(ReferenceTraining, ThreeStepsOfNag) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Reference,
-                         testing::Values(GoldenCase{"alibi_T48", "alibi_L64_h8_d128.pt", "alibi"},
-                                         GoldenCase{"alibi_T200", "alibi_L64_h8_d128.pt", "alibi"},
-                                         GoldenCase{"sinusoidal_T48", "sin_L64_h8_d128.pt", "sinusoidal"}));
+const GoldenCase kSmall{kFixtures, "alibi", "alibi.pt", "alibi"};
+const GoldenCase kLarge{kLargeReference, "alibi_T48", "alibi_L64_h8_d128.pt", "alibi"};
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, Reference,
+                         testing::Values(kSmall, GoldenCase{kFixtures, "alibi-long", "alibi.pt", "alibi"},
+                                         GoldenCase{kFixtures, "sinusoidal", "sinusoidal.pt", "sinusoidal"}));
+INSTANTIATE_TEST_SUITE_P(Large, Reference,
+                         testing::ValuesIn(if_large<GoldenCase>(
+                             {kLarge, GoldenCase{kLargeReference, "alibi_T200", "alibi_L64_h8_d128.pt", "alibi"},
+                              GoldenCase{kLargeReference, "sinusoidal_T48", "sin_L64_h8_d128.pt", "sinusoidal"}})));
+INSTANTIATE_TEST_SUITE_P(Fixtures, ReferenceTraining, testing::Values(kSmall));
+INSTANTIATE_TEST_SUITE_P(Large, ReferenceTraining, testing::ValuesIn(if_large<GoldenCase>({kLarge})));
 
 }  // namespace
 }  // namespace longshot
