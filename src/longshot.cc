@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "data/token_set.h"
 #include "model/inference.h"
-#include "train/checkpoint.h"
+#include "run/loaded_model.h"
 #include "train/trainer.h"
 
 namespace longshot {

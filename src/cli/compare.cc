@@ -4,7 +4,6 @@
 #include <ctime>
 
 #include "base/error.h"
-#include "base/run_dir.h"
 #include "base/threads.h"
 #include "base/version.h"
 #include "cli/command.h"
@@ -14,6 +13,7 @@
 #include "evaluate/summary.h"
 #include "report/report.h"
 #include "report/table.h"
+#include "run/run_dir.h"
 #include "train/trainer.h"
 
 namespace longshot {

@@ -1,13 +1,13 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/run_dir.h"
 #include "base/threads.h"
 #include "cli/command.h"
 #include "cli/evaluation.h"
 #include "cli/progress.h"
 #include "data/token_set.h"
-#include "train/checkpoint.h"
+#include "run/loaded_model.h"
+#include "run/run_dir.h"
 
 namespace longshot {
 namespace {

@@ -1,8 +1,8 @@
 #include "base/error.h"
-#include "base/run_dir.h"
 #include "cli/command.h"
 #include "formats/fairseq_model.h"
-#include "train/checkpoint.h"
+#include "run/checkpoint.h"
+#include "run/run_dir.h"
 
 namespace longshot {
 namespace {
@@ -38,11 +38,8 @@ class ImportCommand : public Command {
     Transformer model(config, false);
     load_weights(checkpoint, model);
     make_directories(run.checkpoints());
-    save_checkpoint(run.checkpoint(checkpoint.config().updates), {.model = model,
-                                                                  .optimizer = nullptr,
-                                                                  .tokenizer = tokenizer.get(),
-                                                                  .step = checkpoint.config().updates,
-                                                                  .train = {}});
+    const int64_t step = checkpoint.config().updates;
+    save_checkpoint(run.checkpoint(step), {.model = model, .tokenizer = tokenizer.get(), .step = step});
     write_config(run, config);
     fmt::print("{}: {} parameters, {} layers, dim {}, {} heads, {} words, trained at length {}\n", args[0],
                checkpoint.parameter_count(), config.layers, config.dim, config.heads, config.vocab, config.length);

@@ -1,13 +1,13 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/run_dir.h"
 #include "cli/command.h"
 #include "cli/info_tokens.h"
 #include "cli/info_torch.h"
 #include "cli/progress.h"
 #include "formats/safetensors.h"
-#include "train/checkpoint.h"
+#include "run/loaded_model.h"
+#include "run/run_dir.h"
 
 namespace longshot {
 namespace {

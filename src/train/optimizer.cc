@@ -56,6 +56,29 @@ Optimizer::Optimizer(const OptimizerConfig& config, Parameters& parameters) : co
   });
 }
 
+std::vector<Block> Optimizer::blocks() {
+  std::vector<Block> blocks{{"first.", first_}};
+  if (!second_.empty()) blocks.push_back({"second.", second_});
+  return blocks;
+}
+
+std::map<std::string, double> Optimizer::numbers() const {
+  return {{"updates", static_cast<double>(updates_)}, {"last_lr", last_lr_}};
+}
+
+void Optimizer::set_numbers(const std::map<std::string, double>& numbers, const std::string& origin) {
+  const auto number = [&](const char* name) {
+    const auto found = numbers.find(name);
+    require(found != numbers.end(), "{}: the optimizer's '{}' is missing", origin, name);
+    return found->second;
+  };
+  const double updates = number("updates");
+  require(updates >= 0 && updates <= 0x1p53 && updates == std::floor(updates),
+          "{}: the optimizer's 'updates' is {}, not a count", origin, updates);
+  updates_ = static_cast<int64_t>(updates);
+  last_lr_ = number("last_lr");
+}
+
 double Optimizer::gradient_norm() {
   const float* grads = parameters_.grads().data();
   parallel_tasks(static_cast<int64_t>(ranges_.size()), [&](int64_t i) {
@@ -69,7 +92,7 @@ double Optimizer::step(double lr) {
   const ZoneTimer timer(Zone::kOptimizer);
   const double norm = gradient_norm();
   const double scale = config_.clip > 0 ? std::min(1.0, config_.clip / (norm + 1e-6)) : 1.0;
-  const auto t = static_cast<double>(++state.updates);
+  const auto t = static_cast<double>(++updates_);
   const AdamW adamw{.lr = static_cast<float>(lr),
                     .beta1 = static_cast<float>(config_.beta1),
                     .beta2 = static_cast<float>(config_.beta2),
@@ -78,7 +101,7 @@ double Optimizer::step(double lr) {
                     .correction2 = static_cast<float>(1 - std::pow(config_.beta2, t))};
   const Nag nag{.lr = static_cast<float>(lr),
                 .momentum = static_cast<float>(config_.momentum),
-                .correction = static_cast<float>(state.last_lr > 0 ? lr / state.last_lr : lr)};
+                .correction = static_cast<float>(last_lr_ > 0 ? lr / last_lr_ : lr)};
   const Sgd sgd{.lr = static_cast<float>(lr), .momentum = static_cast<float>(config_.momentum)};
   parallel_tasks(static_cast<int64_t>(ranges_.size()), [&](int64_t i) {
     const Range& r = ranges_[static_cast<size_t>(i)];
@@ -96,7 +119,7 @@ double Optimizer::step(double lr) {
     else
       sgd_update(sgd, u);
   });
-  state.last_lr = lr;
+  last_lr_ = lr;
   return norm;
 }
 

@@ -1,11 +1,12 @@
 // Optimizers over the flat parameter block.
 #pragma once
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/options.h"
-#include "model/parameters.h"
+#include "run/checkpoint.h"
 
 namespace longshot {
 
@@ -28,14 +29,10 @@ class Optimizer {
   // Clips the gradients to the configured norm, updates, clears the gradients. Returns the norm before clipping.
   double step(double lr);
 
-  // What resuming needs beside the blocks.
-  struct State {
-    int64_t updates = 0;
-    double last_lr = 1.0;
-  };
-  State state;
-  std::span<float> first() { return first_; }    // moments, shaped like the parameters
-  std::span<float> second() { return second_; }  // empty where the optimizer has none
+  // What a checkpoint keeps: the moments, shaped like the parameters, and the optimizer's own numbers.
+  std::vector<Block> blocks();
+  std::map<std::string, double> numbers() const;
+  void set_numbers(const std::map<std::string, double>& numbers, const std::string& origin);
 
  private:
   struct Range {
@@ -45,9 +42,11 @@ class Optimizer {
   double gradient_norm();
   OptimizerConfig config_;
   Parameters& parameters_;
-  std::vector<Range> ranges_;    // fixed pieces: the same sums for any number of threads
-  std::vector<double> partial_;  // [ranges]
-  std::span<float> first_, second_;
+  std::vector<Range> ranges_;        // fixed pieces: the same sums for any number of threads
+  std::vector<double> partial_;      // [ranges]
+  std::span<float> first_, second_;  // moments; the second is empty where the optimizer has none
+  int64_t updates_ = 0;
+  double last_lr_ = 1.0;
   Workspace memory_;
 };
 

@@ -107,16 +107,19 @@ int64_t Trainer::resume(int64_t step) {
     require(info.model.to_json() == inputs_.model.config().to_json(), "{}: it was trained with other model options: {}",
             dir.string(), info.model.to_json().dump());
     load_weights(dir, inputs_.model);
-    load_optimizer(dir, info, inputs_.model, optimizer_);
+    require(info.training.has_value(), "{}: holds weights only, training cannot go on from it", dir.string());
+    load_blocks(dir, inputs_.model, optimizer_.blocks());
+    optimizer_.set_numbers(info.training->optimizer, dir.string());
   } catch (const Error& e) {
     const auto place = std::find(steps.begin(), steps.end(), step);
     if (place == steps.begin()) throw;
     fail("{} The checkpoint before it can be used: --resume-step {}", e.what(), *(place - 1));
   }
   start_ = saved_step_ = info.step;
-  if (info.train.is_object()) {
-    seconds_ = info.train.value("seconds", 0.0);
-    peak_memory_ = info.train.value("peak_memory_bytes", size_t{0});
+  const Json& train = info.training->options;
+  if (train.is_object()) {
+    seconds_ = train.value("seconds", 0.0);
+    peak_memory_ = train.value("peak_memory_bytes", size_t{0});
   }
   if (fs::exists(inputs_.run.metrics())) {
     std::string kept;
@@ -169,9 +172,12 @@ void Trainer::save(int64_t step) {
   train["seconds"] = seconds_;
   peak_memory_ = std::max(peak_memory_, peak_memory_bytes());
   train["peak_memory_bytes"] = peak_memory_;
-  save_checkpoint(
-      inputs_.run.checkpoint(step),
-      {.model = inputs_.model, .optimizer = &optimizer_, .tokenizer = inputs_.tokenizer, .step = step, .train = train});
+  save_checkpoint(inputs_.run.checkpoint(step),
+                  {.model = inputs_.model,
+                   .tokenizer = inputs_.tokenizer,
+                   .step = step,
+                   .blocks = optimizer_.blocks(),
+                   .training = TrainingState{.optimizer = optimizer_.numbers(), .options = train}});
   saved_step_ = step;
   prune();
 }

@@ -2,10 +2,9 @@
 #pragma once
 #include <functional>
 
-#include "base/run_dir.h"
 #include "data/batches.h"
 #include "model/training.h"
-#include "train/checkpoint.h"
+#include "run/checkpoint.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
 

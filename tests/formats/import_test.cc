@@ -5,7 +5,7 @@
 #include "base/files.h"
 #include "formats/torch_builder.h"
 #include "references.h"
-#include "train/checkpoint.h"
+#include "run/loaded_model.h"
 
 namespace longshot {
 namespace {

@@ -12,6 +12,16 @@ namespace {
 
 using testing::HasSubstr;
 
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
 struct TrainedRun {
   std::vector<float> weights;
   Trainer::Result result;
@@ -109,6 +119,30 @@ TEST(Trainer, DivergenceIsAnErrorThatNamesTheStep) {
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("--lr"));
   }
+}
+
+TEST(Trainer, ResumingFromADamagedOneOffersTheOneBefore) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 600);
+  const TokenSet tokens(dir / "data");
+  const RunDir run(dir / "run");
+  const auto trainer_on = [&](Transformer& model) {
+    TrainConfig config = small_training(6);
+    return std::make_unique<Trainer>(Trainer::Inputs{model, tokens.split("train"), &tokens.tokenizer(), run}, config);
+  };
+  Transformer model(small_model(), true);
+  model.initialize(1);
+  trainer_on(model)->train({});
+  ASSERT_THAT(checkpoint_steps(run), testing::ElementsAre(3, 6));
+  const fs::path victim = run.checkpoint(6) / kModelFile;
+  write_atomically(victim, read_text(victim).substr(0, 100));
+  EXPECT_THAT(error_of([&] { trainer_on(model)->resume(0); }),
+              testing::AllOf(HasSubstr("interrupted"), HasSubstr("--resume-step 3")));
+  EXPECT_EQ(trainer_on(model)->resume(3), 3);
+  ModelConfig other = small_model();
+  other.heads = 2;
+  Transformer wrong(other, true);
+  EXPECT_THAT(error_of([&] { trainer_on(wrong)->resume(3); }), HasSubstr("other model options"));
 }
 
 // A tiny model learns 2 kB by heart with every method.

@@ -1,33 +1,44 @@
-// Checkpoints: a directory that appears whole or not at all, with a checksum of every file.
+// Checkpoints: a directory that appears whole or not at all, with a checksum of every file. It holds the weights and
+// further blocks of numbers of the same shape; what those mean is the trainer's business.
 #pragma once
-#include <memory>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/records.h"
-#include "base/run_dir.h"
 #include "data/tokenizer.h"
 #include "model/transformer.h"
-#include "train/optimizer.h"
+#include "run/run_dir.h"
 
 namespace longshot {
+
+// Numbers laid out like the model's parameters; its tensors are stored under prefix + the parameter's name.
+struct Block {
+  std::string prefix;
+  std::span<float> numbers;
+};
+
+// What going on with training needs beside the blocks.
+struct TrainingState {
+  std::map<std::string, double> optimizer;  // its numbers, by name
+  Json options;                             // of the training run, by name
+};
 
 struct CheckpointInfo {
   int64_t step = 0;
   ModelConfig model;
   std::string tokenizer_file;  // name inside the directory; "" when there is none
   uint64_t tokenizer_hash = 0;
-  Optimizer::State optimizer;
-  bool has_optimizer = false;
-  Json train;  // options of the training run, by name
+  std::optional<TrainingState> training;  // none: weights only
 };
 
 struct CheckpointContent {
   Transformer& model;
-  Optimizer* optimizer = nullptr;        // null: weights only
   const Tokenizer* tokenizer = nullptr;  // null: none travels along
   int64_t step = 0;
-  Json train;
+  std::vector<Block> blocks{};  // beside the weights
+  std::optional<TrainingState> training{};
 };
 
 // Writes beside, syncs, publishes. A failure leaves what was there before.
@@ -37,21 +48,13 @@ void save_checkpoint(const fs::path& dir, const CheckpointContent& content);
 CheckpointInfo read_checkpoint(const fs::path& dir);
 // Fills the parameters; every tensor must be there in its shape, and no other.
 void load_weights(const fs::path& dir, Transformer& model);
-void load_optimizer(const fs::path& dir, const CheckpointInfo& info, const Transformer& model, Optimizer& optimizer);
+// Fills the blocks that were saved beside the weights.
+void load_blocks(const fs::path& dir, const Transformer& model, const std::vector<Block>& blocks);
 
 // Steps of the checkpoints of a run, ascending. Unfinished ones have another name and are not seen.
 std::vector<int64_t> checkpoint_steps(const RunDir& run);
 
 // The checkpoint a path means: a checkpoint directory itself, or a run's: its best, or its last without validation.
 fs::path find_checkpoint(const fs::path& path);
-
-// A model ready to run, from a run or a checkpoint directory.
-struct LoadedModel {
-  CheckpointInfo info;
-  fs::path dir;
-  std::unique_ptr<Transformer> model;
-  std::unique_ptr<Tokenizer> tokenizer;  // null when none travelled along
-};
-LoadedModel load_model(const fs::path& path);
 
 }  // namespace longshot

@@ -1,4 +1,4 @@
-#include "train/checkpoint.h"
+#include "run/checkpoint.h"
 
 #include <algorithm>
 #include <charconv>
@@ -72,23 +72,23 @@ void save_checkpoint(const fs::path& dir, const CheckpointContent& content) {
     files[kModelFile] = file_record(aside / kModelFile);
     Json state{{"format", kFormat}, {"step", content.step}, {"position", content.model.config().position}};
     state["model"] = content.model.config().to_json();
-    if (content.optimizer) {
-      auto tensors = named(parameters, content.optimizer->first(), "first.");
-      if (!content.optimizer->second().empty()) {
-        for (NamedTensor& t : named(parameters, content.optimizer->second(), "second."))
-          tensors.push_back(std::move(t));
+    if (!content.blocks.empty()) {
+      std::vector<NamedTensor> tensors;
+      for (const Block& b : content.blocks) {
+        for (NamedTensor& t : named(parameters, b.numbers, b.prefix)) tensors.push_back(std::move(t));
       }
       write_safetensors(aside / kOptimizerFile, tensors);
       files[kOptimizerFile] = file_record(aside / kOptimizerFile);
-      state["optimizer"] = {{"updates", content.optimizer->state.updates},
-                            {"last_lr", content.optimizer->state.last_lr}};
+    }
+    if (content.training) {
+      state["optimizer"] = content.training->optimizer;
+      state["train"] = content.training->options;
     }
     if (content.tokenizer) {
       content.tokenizer->save(aside);
       files[content.tokenizer->file_name()] = file_record(aside / content.tokenizer->file_name());
       state["tokenizer"] = {{"file", content.tokenizer->file_name()}, {"hash", hex(content.tokenizer->hash())}};
     }
-    if (!content.train.is_null()) state["train"] = content.train;
     state["files"] = files;
     write_json(aside / kStateFile, state);
     fs::remove_all(dir, ignored);
@@ -113,9 +113,9 @@ CheckpointInfo read_checkpoint(const fs::path& dir) {
     check_file(dir / name, record);
   }
   if (state.contains("optimizer")) {
-    const Json& o = state["optimizer"];
-    info.optimizer = {field<int64_t>(o, "updates", path), field<double>(o, "last_lr", path)};
-    info.has_optimizer = true;
+    info.training.emplace();
+    info.training->optimizer = field<std::map<std::string, double>>(state, "optimizer", path);
+    info.training->options = field<Json>(state, "train", path);
   }
   if (state.contains("tokenizer")) {
     const Json& t = state["tokenizer"];
@@ -125,7 +125,6 @@ CheckpointInfo read_checkpoint(const fs::path& dir) {
     require(error == std::errc() && end == text.data() + text.size(), "{}: tokenizer hash '{}' is not a hex number",
             path.string(), text);
   }
-  if (state.contains("train")) info.train = state["train"];
   return info;
 }
 
@@ -138,12 +137,9 @@ void load_weights(const fs::path& dir, Transformer& model) {
   fill_block(file, parameters, parameters.values(), "");
 }
 
-void load_optimizer(const fs::path& dir, const CheckpointInfo& info, const Transformer& model, Optimizer& optimizer) {
-  require(info.has_optimizer, "{}: holds weights only, training cannot go on from it", dir.string());
+void load_blocks(const fs::path& dir, const Transformer& model, const std::vector<Block>& blocks) {
   const Safetensors file(dir / kOptimizerFile);
-  fill_block(file, model.parameters(), optimizer.first(), "first.");
-  if (!optimizer.second().empty()) fill_block(file, model.parameters(), optimizer.second(), "second.");
-  optimizer.state = info.optimizer;
+  for (const Block& b : blocks) fill_block(file, model.parameters(), b.numbers, b.prefix);
 }
 
 std::vector<int64_t> checkpoint_steps(const RunDir& run) {
@@ -171,16 +167,6 @@ fs::path find_checkpoint(const fs::path& path) {
     if (fs::exists(best / kStateFile)) return best;
   }
   return run.checkpoint(steps.back());
-}
-
-LoadedModel load_model(const fs::path& path) {
-  LoadedModel loaded;
-  loaded.dir = find_checkpoint(path);
-  loaded.info = read_checkpoint(loaded.dir);
-  loaded.model = std::make_unique<Transformer>(loaded.info.model, false);
-  load_weights(loaded.dir, *loaded.model);
-  if (!loaded.info.tokenizer_file.empty()) loaded.tokenizer = load_tokenizer(loaded.dir / loaded.info.tokenizer_file);
-  return loaded;
 }
 
 }  // namespace longshot

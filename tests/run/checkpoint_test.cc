@@ -1,5 +1,3 @@
-#include "train/checkpoint.h"
-
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
@@ -7,6 +5,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "run/loaded_model.h"
 #include "train/support.h"
 
 namespace longshot {
@@ -30,19 +29,23 @@ struct Saved {
     tokenizer = load_tokenizer(dir / "data");
     model = std::make_unique<Transformer>(small_model(), true);
     model->initialize(1);
-    optimizer = std::make_unique<Optimizer>(OptimizerConfig{}, model->parameters());
+    moments.resize(model->parameters().values().size());
+    for (size_t i = 0; i < moments.size(); ++i) moments[i] = static_cast<float>(i);
     path = dir / "step-00000007";
     save();
   }
   void save() {
-    save_checkpoint(
-        path, {.model = *model, .optimizer = optimizer.get(), .tokenizer = tokenizer.get(), .step = 7, .train = {}});
+    save_checkpoint(path, {.model = *model,
+                           .tokenizer = tokenizer.get(),
+                           .step = 7,
+                           .blocks = {{"first.", moments}},
+                           .training = TrainingState{.optimizer = {{"updates", 7}}, .options = Json::object()}});
   }
 
   ScratchDir dir;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Transformer> model;
-  std::unique_ptr<Optimizer> optimizer;
+  std::vector<float> moments;
   fs::path path;
 };
 
@@ -59,6 +62,15 @@ TEST(Checkpoint, RoundTrip) {
     EXPECT_TRUE(std::equal(got.begin(), got.end(), want.begin())) << a[t].name;
   }
   EXPECT_EQ(loaded.tokenizer->hash(), s.tokenizer->hash());
+
+  ASSERT_TRUE(info.training.has_value());
+  EXPECT_EQ(info.training->optimizer.at("updates"), 7);
+  std::vector<float> read(s.moments.size());
+  load_blocks(s.path, *s.model, {{"first.", read}});
+  for (const Tensor& t : s.model->parameters().tensors()) {
+    const auto begin = static_cast<ptrdiff_t>(t.offset);
+    EXPECT_TRUE(std::equal(read.begin() + begin, read.begin() + begin + t.size, s.moments.begin() + begin)) << t.name;
+  }
 }
 
 TEST(Checkpoint, EveryDamagedFileIsRefusedByName) {
@@ -129,30 +141,6 @@ TEST(Checkpoint, ALeftOverOfAnUnfinishedSaveIsReplaced) {
   s.save();
   EXPECT_NE(read_text(s.path / kModelFile), before);
   EXPECT_FALSE(fs::exists(s.path.string() + ".tmp"));
-}
-
-TEST(Checkpoint, ResumingFromADamagedOneOffersTheOneBefore) {
-  ScratchDir dir;
-  write_token_set(dir / "data", 600);
-  const TokenSet tokens(dir / "data");
-  const RunDir run(dir / "run");
-  const auto trainer_on = [&](Transformer& model) {
-    TrainConfig config = small_training(6);
-    return std::make_unique<Trainer>(Trainer::Inputs{model, tokens.split("train"), &tokens.tokenizer(), run}, config);
-  };
-  Transformer model(small_model(), true);
-  model.initialize(1);
-  trainer_on(model)->train({});
-  ASSERT_THAT(checkpoint_steps(run), testing::ElementsAre(3, 6));
-  const fs::path victim = run.checkpoint(6) / kModelFile;
-  write_atomically(victim, read_text(victim).substr(0, 100));
-  EXPECT_THAT(error_of([&] { trainer_on(model)->resume(0); }),
-              testing::AllOf(HasSubstr("interrupted"), HasSubstr("--resume-step 3")));
-  EXPECT_EQ(trainer_on(model)->resume(3), 3);
-  ModelConfig other = small_model();
-  other.heads = 2;
-  Transformer wrong(other, true);
-  EXPECT_THAT(error_of([&] { trainer_on(wrong)->resume(3); }), HasSubstr("other model options"));
 }
 
 }  // namespace

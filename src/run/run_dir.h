@@ -1,10 +1,15 @@
-// The files of a run. The only place that spells these names.
+// The files of a run and of a comparison. The only place that spells these names.
 //
 //   RUN/config.toml        effective options
 //   RUN/metrics.jsonl      one record per logged step or validation
 //   RUN/evals.jsonl        one record per evaluation
 //   RUN/checkpoints/step-00000100/{model.safetensors, optimizer.safetensors, state.json, tokenizer.*}
 //   RUN/checkpoints/best.json
+//
+//   DIR/compare.json       what the comparison is: its options, fixed when it begins
+//   DIR/runs/NAME/         a RUN, and in it run.json (its record once tested), equal-time.json (its number of steps)
+//   DIR/results.json       the records of all runs
+//   DIR/report.html, DIR/figures/
 #pragma once
 #include <fmt/format.h>
 
@@ -19,6 +24,8 @@ class RunDir {
   fs::path config() const { return dir_ / "config.toml"; }
   fs::path metrics() const { return dir_ / "metrics.jsonl"; }
   fs::path evals() const { return dir_ / "evals.jsonl"; }
+  fs::path record() const { return dir_ / "run.json"; }
+  fs::path equal_time() const { return dir_ / "equal-time.json"; }
   fs::path checkpoints() const { return dir_ / "checkpoints"; }
   fs::path checkpoint(int64_t step) const { return checkpoints() / fmt::format("step-{:08}", step); }
   fs::path best() const { return checkpoints() / "best.json"; }
@@ -27,6 +34,23 @@ class RunDir {
   fs::path dir_;
 };
 
+// What `compare` writes.
+class ExperimentDir {
+ public:
+  explicit ExperimentDir(fs::path dir) : dir_(std::move(dir)) {}
+  const fs::path& path() const { return dir_; }
+  fs::path plan() const { return dir_ / "compare.json"; }
+  fs::path runs() const { return dir_ / "runs"; }
+  RunDir run(const std::string& name) const { return RunDir(runs() / name); }
+  fs::path results() const { return dir_ / "results.json"; }
+  fs::path report() const { return dir_ / "report.html"; }
+  fs::path figures() const { return dir_ / "figures"; }
+
+ private:
+  fs::path dir_;
+};
+
+// Files of a checkpoint.
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kStateFile = "state.json";

@@ -1,0 +1,17 @@
+// A model ready to run, from a run or a checkpoint directory.
+#pragma once
+#include <memory>
+
+#include "run/checkpoint.h"
+
+namespace longshot {
+
+struct LoadedModel {
+  CheckpointInfo info;
+  fs::path dir;  // of the checkpoint
+  std::unique_ptr<Transformer> model;
+  std::unique_ptr<Tokenizer> tokenizer;  // null when none travelled along
+};
+LoadedModel load_model(const fs::path& path);
+
+}  // namespace longshot
