@@ -1,7 +1,7 @@
 #include "cli/info_tokens.h"
 
 #include <algorithm>
-#include <numeric>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/records.h"
@@ -21,28 +21,36 @@ struct Frequent {
   uint64_t count;
 };
 
+// Memory is by the different ids there are, not by what the header says of the vocabulary.
 std::vector<Frequent> most_frequent(const TokenFile& file) {
-  std::vector<uint64_t> counts(static_cast<size_t>(file.vocab_size()));
+  std::unordered_map<int32_t, uint64_t> counts;
   std::vector<int32_t> block(1 << 16);
   const int64_t end = std::min(file.size(), kCountedTokens);
   for (int64_t at = 0; at < end; at += static_cast<int64_t>(block.size())) {
     const auto ids =
         std::span(block).first(static_cast<size_t>(std::min<int64_t>(end - at, static_cast<int64_t>(block.size()))));
     file.read(at, ids);
-    for (const int32_t id : ids) ++counts[static_cast<size_t>(id)];
+    for (const int32_t id : ids) ++counts[id];
   }
-  std::vector<int32_t> order(counts.size());
-  std::iota(order.begin(), order.end(), 0);
+  std::vector<Frequent> order;
+  for (const auto& [id, count] : counts) order.push_back({id, count});
   const size_t shown = std::min(kFrequent, order.size());
-  std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(shown), order.end(),
-                    [&](int32_t a, int32_t b) {
-                      const uint64_t x = counts[static_cast<size_t>(a)], y = counts[static_cast<size_t>(b)];
-                      return x != y ? x > y : a < b;
-                    });
-  std::vector<Frequent> out;
-  for (size_t i = 0; i < shown && counts[static_cast<size_t>(order[i])] > 0; ++i)
-    out.push_back({order[i], counts[static_cast<size_t>(order[i])]});
-  return out;
+  std::partial_sort(
+      order.begin(), order.begin() + static_cast<ptrdiff_t>(shown), order.end(),
+      [](const Frequent& a, const Frequent& b) { return a.count != b.count ? a.count > b.count : a.id < b.id; });
+  order.resize(shown);
+  return order;
+}
+
+// As the header has it; compared with the data where they are read anyway.
+std::string data_hash(const TokenFile& file) {
+  const uint64_t hash = file.data_hash();
+  if (file.size() <= kCountedTokens) {
+    const uint64_t computed = file.computed_hash();
+    require(computed == hash, "{}: its header says the data hash is {:016x}, but the data give {:016x}. It is damaged.",
+            file.path().string(), hash, computed);
+  }
+  return fmt::format("{:016x}", hash);
 }
 
 // On one line, and valid UTF-8 whatever the bytes.
@@ -80,6 +88,7 @@ Json split_json(const TokenFile& file, const Tokenizer* tokenizer) {
   json["id_bytes"] = file.width();
   json["vocab_size"] = file.vocab_size();
   json["tokenizer_hash"] = fmt::format("{:016x}", file.tokenizer_hash());
+  json["data_hash"] = data_hash(file);
   Json frequent = Json::array();
   for (const auto& [id, count] : most_frequent(file)) {
     Json entry{{"id", id}, {"count", count}};
@@ -97,7 +106,8 @@ void print_split(const std::string& name, const Json& split) {
              number("words"), number("bytes"));
   if (!split["tokens_per_word"].is_null())
     fmt::print(", {:.3f} tokens per word", split["tokens_per_word"].get<double>());
-  fmt::print("\n  ids of {} bytes\n  frequent:", number("id_bytes"));
+  fmt::print("\n  ids of {} bytes, data hash {}\n  frequent:", number("id_bytes"),
+             split["data_hash"].get<std::string>());
   for (const Json& token : split["frequent"]) {
     fmt::print(" {} ({})",
                token.contains("token") ? fmt::format("'{}'", token["token"].get<std::string>()) : token["id"].dump(),

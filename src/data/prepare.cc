@@ -275,7 +275,9 @@ void Job::open_writers() {
     if (job_.contains("position")) {
       const Json& done = job_["splits"][kSplitNames[s]];
       writers_[s] = std::make_unique<TokenWriter>(
-          path, meta, TokenCounts{done.at("tokens"), done.at("documents"), done.at("bytes"), done.at("words")});
+          path, meta,
+          TokenWriter::Checkpoint{{done.at("tokens"), done.at("documents"), done.at("bytes"), done.at("words")},
+                                  done.at("ids_hash")});
     } else {
       writers_[s] = std::make_unique<TokenWriter>(path, meta);
     }
@@ -289,7 +291,10 @@ Json to_json(const TokenCounts& counts) {
 void Job::save_progress(const Documents::Position& position) {
   Json splits;
   for (size_t s = 0; s < writers_.size(); ++s) {
-    if (writers_[s]) splits[kSplitNames[s]] = to_json(writers_[s]->checkpoint());
+    if (!writers_[s]) continue;
+    const TokenWriter::Checkpoint& written = writers_[s]->checkpoint();
+    splits[kSplitNames[s]] = to_json(written.counts);
+    splits[kSplitNames[s]]["ids_hash"] = written.ids_hash;
   }
   job_["splits"] = splits;
   job_["position"] = position.to_json();

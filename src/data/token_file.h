@@ -2,7 +2,7 @@
 //
 //   offset  size            field                                          (little-endian)
 //   0       8               magic "LONGTOKS"
-//   8       4               version = 1
+//   8       4               version = 2; 1 has no data hash: its ids begin at 64
 //   12      4               width of an id in bytes: 2 or 4
 //   16      8               N, number of ids
 //   24      8               M, number of documents
@@ -11,10 +11,12 @@
 //   48      8               words of that text (runs of non-whitespace)
 //   56      4               vocabulary size
 //   60      4               start id: the input in front of the first token (fairseq: </s>; bytes: newline)
-//   64      N * width       ids, padded with zeros to a multiple of 8 bytes
+//   64      8               data hash: CRC-64/XZ of the ids (each of that width) and the document table
+//   72      N * width       ids, padded with zeros to a multiple of 8 bytes
 //   ...     M * 8           index of each document's first id, ascending; the first is 0
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -62,6 +64,12 @@ class TokenFile {
   // Index of each document's first id, ascending.
   std::span<const uint64_t> documents() const { return documents_; }
 
+  // Says which text this is: a function of the ids, the vocabulary's size and the document table, however they are
+  // stored. As the header has it; a file without one is read through.
+  uint64_t data_hash() const { return data_hash_ ? *data_hash_ : computed_hash(); }
+  // The same from the data themselves. Throws if an id is not below the vocabulary size.
+  uint64_t computed_hash() const;
+
  private:
   MappedFile file_;
   TokenCounts counts_;
@@ -69,6 +77,7 @@ class TokenFile {
   int vocab_size_ = 0;
   int32_t start_id_ = 0, shift_ = 0;
   IdType type_ = IdType::kU16;
+  std::optional<uint64_t> data_hash_;  // of the header
   const std::byte* ids_ = nullptr;
   std::vector<uint64_t> own_documents_;  // where the file has none
   std::span<const uint64_t> documents_;
@@ -83,21 +92,25 @@ class TokenWriter {
     int vocab_size = 0;  // ids are 2 bytes wide where it is at most 65536
     int32_t start_id = 0;
   };
+  struct Checkpoint {
+    TokenCounts counts;
+    uint64_t ids_hash = 0;  // the data hash without the documents
+  };
   TokenWriter(const fs::path& path, Meta meta);
-  TokenWriter(const fs::path& path, Meta meta, const TokenCounts& checkpoint);
+  TokenWriter(const fs::path& path, Meta meta, const Checkpoint& checkpoint);
 
   void begin_document();
   void append(std::span<const int32_t> ids);  // throws on an id outside the vocabulary
-  void add_text(uint64_t bytes, uint64_t words) { counts_.bytes += bytes, counts_.words += words; }
-  const TokenCounts& counts() const { return counts_; }
-  const TokenCounts& checkpoint();  // all that was written is on the disk
+  void add_text(uint64_t bytes, uint64_t words) { written_.counts.bytes += bytes, written_.counts.words += words; }
+  const TokenCounts& counts() const { return written_.counts; }
+  const Checkpoint& checkpoint();  // all that was written is on the disk
   TokenCounts finish();
 
  private:
   fs::path path_;
   Meta meta_;
   int width_;
-  TokenCounts counts_;
+  Checkpoint written_;
   OutputFile out_, documents_;  // PATH.tmp, PATH.documents.tmp
 };
 

@@ -43,7 +43,22 @@ TokenSet::TokenSet(const fs::path& dir) : path_(dir) {
     require(file.tokenizer_hash() == tokenizer_->hash(),
             "{}: made with tokenizer {:016x}, but {} beside it is {:016x}. Were files of two sets mixed?",
             file.path().string(), file.tokenizer_hash(), tokenizer_->file_name(), tokenizer_->hash());
+    require(file.vocab_size() == tokenizer_->vocab_size(),
+            "{}: its ids are of a vocabulary of {}, but {} beside it has {} entries. Is the file damaged?",
+            file.path().string(), file.vocab_size(), tokenizer_->file_name(), tokenizer_->vocab_size());
   }
+}
+
+void require_same_tokenizer(const TokenSet& set, const ModelVocabulary& model) {
+  const Tokenizer& tokenizer = set.tokenizer();
+  require(model.tokenizer_hash == 0 || model.tokenizer_hash == tokenizer.hash(),
+          "{}: the model was trained with tokenizer {:016x}, the token set {} was made with {:016x}. Prepare the text "
+          "with the model's tokenizer{}.",
+          model.name, model.tokenizer_hash, set.path().string(), tokenizer.hash(),
+          model.tokenizer_file.empty() ? "" : ": --tokenizer " + model.tokenizer_file.string());
+  require(model.size == tokenizer.vocab_size(),
+          "{}: the model knows {} tokens, the tokenizer of {} has {}. Prepare the text with the model's tokenizer.",
+          model.name, model.size, set.path().string(), tokenizer.vocab_size());
 }
 
 std::vector<std::string> TokenSet::names() const {

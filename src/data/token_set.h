@@ -28,6 +28,17 @@ class TokenSet {
   std::map<std::string, TokenFile> splits_;
 };
 
+// The vocabulary a model was made for.
+struct ModelVocabulary {
+  std::string name;             // of the model, for messages
+  int size = 0;                 // entries of its embeddings
+  uint64_t tokenizer_hash = 0;  // 0: no tokenizer travelled with it
+  fs::path tokenizer_file;      // to be named as the one to prepare with; "" where there is none
+};
+
+// Throws unless every id of the set means the same to the model.
+void require_same_tokenizer(const TokenSet& set, const ModelVocabulary& model);
+
 // Whether TokenSet can be made of it, judged by its file names.
 bool is_token_set(const fs::path& dir);
 

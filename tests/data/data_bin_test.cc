@@ -64,6 +64,12 @@ TEST_F(DataBin, BothLayoutsGiveTheSameIds) {
     EXPECT_THAT(file.documents(), ElementsAre(0));
   }
   EXPECT_EQ(set.tokenizer().decode(read_all(set.split("old"))), "the cat\n\n");
+  TokenWriter writer(dir_ / "same.tokens", {.tokenizer_hash = 0, .vocab_size = 8, .start_id = 2});
+  writer.append(std::vector<int32_t>{4, 5, 2, 2});
+  writer.finish();
+  const uint64_t hash = TokenFile(dir_ / "same.tokens").data_hash();
+  EXPECT_EQ(set.split("train").data_hash(), hash);
+  EXPECT_EQ(set.split("old").data_hash(), hash);
 }
 
 TEST_F(DataBin, EveryTypeCode) {

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/records.h"
+#include "data/token_file.h"
 #include "helpers.h"
 
 namespace longshot {
@@ -63,6 +64,31 @@ TEST(PrepareCommand, NoSpaceLeftLeavesNothingUnderTheFinalName) {
   EXPECT_FALSE(fs::exists(out));
   const Outcome again = shell(fmt::format("$L prepare --train {} --allow-binary --tokenizer byte --out {}", text, out));
   EXPECT_EQ(again.code, 0) << again.output;
+}
+
+TEST(InfoCommand, AHugeVocabularyOfAHeaderTakesNoMemory) {
+  const TemporaryDir dir;
+  TokenWriter writer(dir / "x.tokens", {.tokenizer_hash = 0, .vocab_size = 400'000'000, .start_id = 0});
+  writer.append(std::vector<int32_t>{7, 399'999'999, 7});
+  writer.finish();
+  const Outcome info = shell(fmt::format("ulimit -v 2000000; $L info {}", (dir / "x.tokens").string()));
+  EXPECT_EQ(info.code, 0) << info.output;
+  EXPECT_THAT(info.output, HasSubstr("7 (2) 399999999 (1)"));
+}
+
+TEST(InfoCommand, ChangedIdsAreFoundByTheDataHash) {
+  const TemporaryDir dir;
+  const std::string path = (dir / "x.tokens").string();
+  TokenWriter writer(path, {.tokenizer_hash = 0, .vocab_size = 300, .start_id = 0});
+  writer.append(std::vector<int32_t>{7, 8, 9});
+  writer.finish();
+  EXPECT_THAT(shell("$L info " + path).output, HasSubstr(fmt::format("{:016x}", TokenFile(path).data_hash())));
+  std::string bytes = read_text(path);
+  bytes[72] = 1;
+  write_atomically(path, bytes);
+  const Outcome info = shell("$L info " + path);
+  EXPECT_EQ(info.code, 1);
+  EXPECT_THAT(info.output, HasSubstr("damaged"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cstring>
 #include <map>
 
 #include "base/records.h"
@@ -12,6 +13,7 @@
 namespace longshot {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -236,6 +238,36 @@ TEST_F(PrepareTest, MixedSetsAreFound) {
   prepare(c, {});
   write_atomically(dir_ / "set/tokenizer.dict.txt", "other 1\n");
   EXPECT_THAT(error_of([&] { TokenSet(dir_ / "set"); }), HasSubstr("mixed"));
+}
+
+TEST_F(PrepareTest, IdsAreOfTheTokenizersVocabulary) {
+  PrepareConfig c = config("byte");
+  c.train = {dir_.file("a.txt", "one two")};
+  prepare(c, {});
+  std::string bytes = read_text(dir_ / "set/train.tokens");
+  const uint32_t huge = INT32_MAX;
+  std::memcpy(bytes.data() + 56, &huge, sizeof huge);
+  write_atomically(dir_ / "set/train.tokens", bytes);
+  EXPECT_THAT(error_of([&] { TokenSet(dir_ / "set"); }),
+              AllOf(HasSubstr("vocabulary of 2147483647"), HasSubstr("256 entries")));
+}
+
+TEST_F(PrepareTest, AModelOfAnotherVocabularyIsRefused) {
+  PrepareConfig c = config("byte");
+  c.train = {dir_.file("a.txt", "one two")};
+  prepare(c, {});
+  const TokenSet set(dir_ / "set");
+  const uint64_t hash = set.tokenizer().hash();
+  const auto refusal = [&](int size, uint64_t tokenizer_hash) {
+    return error_of([&] {
+      require_same_tokenizer(
+          set, {.name = "run", .size = size, .tokenizer_hash = tokenizer_hash, .tokenizer_file = "run/tokenizer.json"});
+    });
+  };
+  EXPECT_EQ(refusal(256, hash), "");
+  EXPECT_EQ(refusal(256, 0), "");
+  EXPECT_THAT(refusal(256, hash + 1), HasSubstr("--tokenizer run/tokenizer.json"));
+  EXPECT_THAT(refusal(255, 0), AllOf(HasSubstr("knows 255 tokens"), HasSubstr("has 256")));
 }
 
 }  // namespace

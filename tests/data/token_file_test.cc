@@ -74,7 +74,7 @@ TEST_F(TokenFileTest, WorkIsTakenUpAtTheCheckpoint) {
   write(1000, {ids, ids});
   const std::string whole = read_text(path());
   const TokenWriter::Meta meta{.tokenizer_hash = 42, .vocab_size = 1000, .start_id = 1};
-  TokenCounts saved;
+  TokenWriter::Checkpoint saved;
   {
     TokenWriter writer(path(), meta);
     writer.begin_document();
@@ -90,6 +90,34 @@ TEST_F(TokenFileTest, WorkIsTakenUpAtTheCheckpoint) {
   writer.append(ids);
   writer.finish();
   EXPECT_EQ(read_text(path()), whole);
+
+  saved.counts.tokens = uint64_t{1} << 63;  // times two is nothing
+  { TokenWriter broken_off(path(), meta); }
+  EXPECT_THAT(error_of([&] { TokenWriter(path(), meta, saved); }), HasSubstr("too few"));
+}
+
+TEST_F(TokenFileTest, TheDataHashIsOfIdsAndDocuments) {
+  write(300, {{1, 2, 3}, {4, 5}});
+  const std::string bytes = read_text(path());
+  const TokenFile file(path());
+  const uint64_t hash = file.data_hash();
+  // Bit by bit, of 01 00 02 00 .. 05 00 and two 8-byte numbers, 0 and 3: reflected polynomial c96c5795d7870f42.
+  EXPECT_EQ(hash, 0x638b94de73ac2a96u);
+  EXPECT_EQ(file.computed_hash(), hash);
+
+  // Version 1 had no room for it.
+  std::string old = bytes.substr(0, 64) + bytes.substr(72);
+  old[8] = 1;
+  write_atomically(dir_ / "old.tokens", old);
+  const TokenFile before(dir_ / "old.tokens");
+  EXPECT_THAT(read_all(before), ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_THAT(before.documents(), ElementsAre(0, 3));
+  EXPECT_EQ(before.data_hash(), hash);
+
+  write(300, {{1, 2, 3}, {4, 6}});
+  EXPECT_NE(TokenFile(path()).data_hash(), hash);
+  write(300, {{1, 2}, {3, 4, 5}});
+  EXPECT_NE(TokenFile(path()).data_hash(), hash);
 }
 
 // Every field of the header, one at a time, set to what cannot be; and every length.
@@ -103,7 +131,7 @@ TEST_F(TokenFileTest, HostileHeadersAreRefused) {
   };
   EXPECT_EQ(load_error(good), "");
   EXPECT_THAT(with(0, 'X', 1), HasSubstr("not a token file"));
-  EXPECT_THAT(with(8, 2, 4), HasSubstr("version 2"));
+  EXPECT_THAT(with(8, 3, 4), HasSubstr("version 3"));
   EXPECT_THAT(with(12, 3, 4), HasSubstr("width 3"));
   EXPECT_THAT(with(16, 9, 8), HasSubstr("interrupted"));
   EXPECT_THAT(with(16, UINT64_MAX, 8), HasSubstr("interrupted"));
@@ -111,14 +139,14 @@ TEST_F(TokenFileTest, HostileHeadersAreRefused) {
   EXPECT_THAT(with(56, 0, 4), HasSubstr("vocabulary size 0"));
   EXPECT_THAT(with(56, UINT32_MAX, 4), HasSubstr("not possible"));
   EXPECT_THAT(with(60, 300, 4), HasSubstr("start id 300"));
-  EXPECT_THAT(with(64 + 16, 1, 8), HasSubstr("document 0"));
-  EXPECT_THAT(with(64 + 24, 6, 8), HasSubstr("behind the last"));
+  EXPECT_THAT(with(72 + 16, 1, 8), HasSubstr("document 0"));
+  EXPECT_THAT(with(72 + 24, 6, 8), HasSubstr("behind the last"));
   for (size_t size = 0; size < good.size(); ++size) EXPECT_NE(load_error(good.substr(0, size)), "") << size;
   EXPECT_NE(load_error(good + "x"), "");
 
   // An id beyond the vocabulary is found when it is read.
   std::string bad = good;
-  bad[64] = bad[65] = '\xFF';
+  bad[72] = bad[73] = '\xFF';
   write_atomically(path(), bad);
   const TokenFile file(path());
   EXPECT_THAT(error_of([&] { read_all(file); }), HasSubstr("id 65535"));

@@ -1,0 +1,100 @@
+#include "base/lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace longshot {
+namespace {
+
+constexpr std::string_view kOurs = "longshot ";  // what a lock file begins with
+
+// Closes unless released.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+std::string content(int fd) {
+  char text[64];
+  const ssize_t n = ::pread(fd, text, sizeof text, 0);
+  return {text, n > 0 ? static_cast<size_t>(n) : 0};
+}
+
+// Another process may have removed or replaced the file between our opening and our locking it.
+bool still_there(int fd, const fs::path& file) {
+  struct stat ours {
+  }, named{};
+  return ::fstat(fd, &ours) == 0 && ::lstat(file.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
+         ours.st_dev == named.st_dev;
+}
+
+}  // namespace
+
+DirectoryLock DirectoryLock::inside(const fs::path& dir) { return {dir, dir / ".lock"}; }
+
+DirectoryLock DirectoryLock::beside(const fs::path& dir) {
+  return {dir, dir.parent_path() / ("." + dir.filename().string() + ".lock")};
+}
+
+DirectoryLock::DirectoryLock(const fs::path& dir, fs::path file) : file_(std::move(file)) {
+  while (true) {
+    Descriptor fd(::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
+    require(fd.get() >= 0, "{}: cannot lock {}: {}", file_.string(), dir.string(), std::strerror(errno));
+    struct stat status {};
+    require(::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode), "{}: not a file, so {} cannot be locked",
+            file_.string(), dir.string());
+    const std::string held = content(fd.get());
+    require(held.empty() || held.starts_with(kOurs), "{}: not a lock of Longshot's, so {} cannot be locked",
+            file_.string(), dir.string());
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      require(errno == EWOULDBLOCK || errno == EINTR, "{}: cannot lock {}: {}", file_.string(), dir.string(),
+              std::strerror(errno));
+      if (errno == EINTR) continue;
+      const std::string holder = held.substr(std::min(held.size(), kOurs.size()), held.find('\n') - kOurs.size());
+      fail("{}: another process ({}) is writing there. Wait for it or stop it.", dir.string(),
+           holder.empty() ? "just started" : "pid " + holder);
+    }
+    if (!still_there(fd.get(), file_)) continue;
+    const std::string text = fmt::format("{}{}\n", kOurs, ::getpid());
+    const bool written = ::ftruncate(fd.get(), 0) == 0 &&
+                         ::pwrite(fd.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+    require(written, "{}: cannot write: {}", file_.string(), std::strerror(errno));
+    fd_ = fd.release();
+    return;
+  }
+}
+
+DirectoryLock::DirectoryLock(DirectoryLock&& other) noexcept
+    : file_(std::move(other.file_)), fd_(std::exchange(other.fd_, -1)) {}
+
+DirectoryLock& DirectoryLock::operator=(DirectoryLock&& other) noexcept {
+  std::swap(file_, other.file_);
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+DirectoryLock::~DirectoryLock() {
+  if (fd_ < 0) return;
+  if (still_there(fd_, file_)) ::unlink(file_.c_str());
+  ::close(fd_);
+}
+
+}  // namespace longshot

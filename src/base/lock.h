@@ -1,0 +1,27 @@
+// One writer at a time: a lock on a directory that other processes see.
+#pragma once
+#include "base/files.h"
+
+namespace longshot {
+
+// Held from construction to destruction, and let go by the system however the process ends. The lock is on a small
+// file (it holds the process's number) that goes with the lock; one left behind by a killed process is no obstacle.
+class DirectoryLock {
+ public:
+  // DIR/.lock. The directory must be there.
+  static DirectoryLock inside(const fs::path& dir);
+  // .NAME.lock beside it, for a directory that is yet to appear or is replaced as a whole.
+  static DirectoryLock beside(const fs::path& dir);
+
+  DirectoryLock(DirectoryLock&& other) noexcept;
+  DirectoryLock& operator=(DirectoryLock&& other) noexcept;
+  ~DirectoryLock();
+
+ private:
+  // Throws, with the holder's number, if another process has it.
+  DirectoryLock(const fs::path& dir, fs::path file);
+  fs::path file_;
+  int fd_ = -1;
+};
+
+}  // namespace longshot
