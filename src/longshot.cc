@@ -12,7 +12,9 @@
 namespace longshot {
 
 struct Model::State {
+  State(LoadedModel model, int threads) : loaded(std::move(model)), context(threads) {}
   LoadedModel loaded;
+  Context context;
   const Tokenizer& tokenizer() const {
     require(loaded.tokenizer != nullptr, "{}: no tokenizer travelled with this model", loaded.dir.string());
     return *loaded.tokenizer;
@@ -24,7 +26,9 @@ Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
-Model Model::load(const std::string& path) { return Model(std::make_unique<State>(State{load_model(path)})); }
+Model Model::load(const std::string& path, int threads) {
+  return Model(std::make_unique<State>(load_model(path), threads));
+}
 
 int64_t Model::train_length() const { return state_->loaded.info.model.length; }
 int64_t Model::vocab_size() const { return state_->loaded.info.model.vocab; }
@@ -66,7 +70,7 @@ std::vector<float> Model::score(std::span<const int32_t> ids) {
   check_ids(ids, vocab_size());
   const std::vector<int32_t> inputs = shifted(state_->loaded, ids, 1);
   const auto length = static_cast<int64_t>(ids.size());
-  Inference inference(*state_->loaded.model, {.sequences = 1, .tokens = length});
+  Inference inference(state_->context, *state_->loaded.model, {.sequences = 1, .tokens = length});
   std::vector<float> losses(ids.size());
   inference.score({.inputs = inputs, .length = length, .first_key = {}}, ids, 0, losses);
   return losses;
@@ -76,7 +80,7 @@ std::vector<float> Model::next_log_probabilities(std::span<const int32_t> ids) {
   check_ids(ids, vocab_size());
   const std::vector<int32_t> inputs = shifted(state_->loaded, ids, 0);
   const auto length = static_cast<int64_t>(inputs.size());
-  Inference inference(*state_->loaded.model, {.sequences = 1, .tokens = length});
+  Inference inference(state_->context, *state_->loaded.model, {.sequences = 1, .tokens = length});
   std::vector<float> out(static_cast<size_t>(vocab_size()));
   inference.log_probabilities({.inputs = inputs, .length = length, .first_key = {}}, length - 1,
                               {out.data(), 1, vocab_size()});
@@ -88,7 +92,7 @@ std::vector<int32_t> Model::generate(std::span<const int32_t> prompt, const Samp
   require_usage(sampling.max_tokens >= 0, "max_tokens must not be negative, but is {}", sampling.max_tokens);
   std::vector<int32_t> inputs = shifted(state_->loaded, prompt, 0), made;
   const auto first = static_cast<int64_t>(inputs.size());
-  Inference inference(*state_->loaded.model,
+  Inference inference(state_->context, *state_->loaded.model,
                       {.sequences = 1, .tokens = first, .capacity = first + sampling.max_tokens});
   std::vector<float> log_p(static_cast<size_t>(vocab_size()));
   while (static_cast<int64_t>(made.size()) < sampling.max_tokens) {
@@ -118,8 +122,9 @@ double train(const std::string& data_dir, const std::string& run_dir, const std:
   make_directories(run.path());
   write_atomically(run.config(), options.to_toml(false));
   Transformer model(model_config, true);
-  model.initialize(train_config.seed);
-  Trainer trainer({model, tokens.split("train"), &tokens.tokenizer(), run}, train_config);
+  Context context;
+  model.initialize(context, train_config.seed);
+  Trainer trainer(context, {model, tokens.split("train"), &tokens.tokenizer(), run}, train_config);
   return trainer.train({}).loss;
 }
 

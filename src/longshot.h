@@ -3,8 +3,8 @@
 //   longshot::Model model = longshot::Model::load("runs/alibi");
 //   std::vector<float> losses = model.score(model.encode("In the beginning"));   // nats per token
 //
-// Everything throws longshot::Error. A Model is used by one thread at a time; the work inside uses all cores, see
-// set_threads().
+// Everything throws longshot::Error. A Model is used by one thread at a time; several models may be used by several
+// threads at once, each with threads of its own inside.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/context.h"
 #include "base/error.h"
-#include "base/threads.h"
 #include "base/version.h"
 #include "kernels/attention.h"  // attention_forward, attention_backward: exact, fused bias, memory linear in length
 
@@ -23,7 +23,8 @@ namespace longshot {
 class Model {
  public:
   // From a run or a checkpoint directory.
-  static Model load(const std::string& path);
+  // `threads` are those that work inside; 0: all cores.
+  static Model load(const std::string& path, int threads = 0);
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
   ~Model();

@@ -2,73 +2,81 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-#include "base/error.h"
+#include <algorithm>
+#include <system_error>
+#include <utility>
 
 namespace longshot {
 namespace {
 
-int count_ = 0;   // 0: not chosen yet
-int active_ = 0;  // 0: all of them
-
-// Each run holds a lock on one byte of a file: locks end with their process, however it ends.
-int registry_ = -1;
 constexpr off_t kMostRuns = 64;  // more are not counted
 
-struct flock byte_lock(short type, off_t first, off_t count) {
+struct flock byte_lock(off_t first, off_t count) {
   struct flock lock {};
-  lock.l_type = type;
+  lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_start = first;
   lock.l_len = count;
   return lock;
 }
 
-bool locked_by_others(off_t first, off_t count) {
-  struct flock lock = byte_lock(F_WRLCK, first, count);
-  return ::fcntl(registry_, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+// Of open files, not of processes: a process may hold several shares.
+bool locked_by_others(int file, off_t first, off_t count) {
+  struct flock lock = byte_lock(first, count);
+  return ::fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-int other_runs() {
-  if (!locked_by_others(0, kMostRuns)) return 0;
-  int runs = 0;
-  for (off_t at = 0; at < kMostRuns; ++at) runs += locked_by_others(at, 1);
-  return runs;
+// Of all users: any may lock, none needs to write. Rights are given to a file made here and now, never to one that is
+// found; one that is found must be a plain file with one name.
+int open_registry(const char* path) {
+  constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  const int made = ::open(path, kFlags | O_CREAT | O_EXCL, 0666);
+  if (made >= 0) {
+    ::fchmod(made, 0666);  // the umask took rights away
+    return made;
+  }
+  const int found = ::open(path, kFlags);
+  struct stat s {};
+  if (found < 0 || (::fstat(found, &s) == 0 && S_ISREG(s.st_mode) && s.st_nlink == 1)) return found;
+  ::close(found);
+  return -1;
 }
 
 }  // namespace
 
-void set_threads(int count) {
-  require_usage(count >= 0 && count <= 1024, "threads must be 0 (all cores) to 1024, not {}", count);
-  count_ = count > 0 ? count : omp_get_num_procs();
-  active_ = count_;
-  omp_set_num_threads(count_);
-}
-
-int threads() {
-  if (count_ == 0) set_threads(0);
-  return count_;
-}
-
-int active_threads() { return active_ > 0 ? active_ : threads(); }
-
-void share_cores(const fs::path& registry) {
-  if (registry_ >= 0) return;
-  // Of all users: any may lock, none needs to write. Where it cannot be had, every run thinks it is alone.
-  constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
-  registry_ = ::open(registry.c_str(), kFlags);
-  if (registry_ < 0) registry_ = ::open(registry.c_str(), kFlags | O_CREAT, 0666);
-  if (registry_ < 0) return;
-  ::fchmod(registry_, 0666);  // the umask took rights away; fails where another user made the file, who did this
-  for (off_t at = 0; at < kMostRuns; ++at) {
-    const struct flock lock = byte_lock(F_WRLCK, at, 1);
-    if (::fcntl(registry_, F_SETLK, &lock) == 0) break;
+CoreShare::CoreShare(const fs::path& registry) : file_(open_registry(registry.c_str())) {
+  for (off_t at = 0; at < kMostRuns && file_ >= 0; ++at) {
+    const struct flock lock = byte_lock(at, 1);
+    if (::fcntl(file_, F_OFD_SETLK, &lock) == 0) break;
   }
-  update_share();
 }
 
-void update_share() {
-  if (registry_ >= 0) active_ = std::max(threads() / (1 + other_runs()), 1);
+CoreShare::CoreShare(CoreShare&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+
+CoreShare& CoreShare::operator=(CoreShare&& other) noexcept {
+  std::swap(file_, other.file_);
+  return *this;
+}
+
+CoreShare::~CoreShare() {
+  if (file_ >= 0) ::close(file_);
+}
+
+int CoreShare::other_runs() const {
+  if (file_ < 0 || !locked_by_others(file_, 0, kMostRuns)) return 0;
+  int runs = 0;
+  for (off_t at = 0; at < kMostRuns; ++at) runs += locked_by_others(file_, at, 1);
+  return runs;
+}
+
+int CoreShare::of(int threads) const { return std::max(threads / (1 + other_runs()), 1); }
+
+fs::path CoreShare::default_registry() {
+  std::error_code error;
+  const fs::path dir = fs::temp_directory_path(error);
+  return (error ? fs::path("/tmp") : dir) / "longshot-runs";
 }
 
 }  // namespace longshot

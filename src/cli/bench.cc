@@ -6,10 +6,9 @@
 #include <numeric>
 #include <utility>
 
+#include "base/context.h"
 #include "base/error.h"
 #include "base/rng.h"
-#include "base/threads.h"
-#include "base/zones.h"
 #include "cli/command.h"
 #include "cli/progress.h"
 #include "formats/safetensors.h"
@@ -60,15 +59,16 @@ std::vector<int32_t> random_tokens(int64_t n, int64_t vocab, uint64_t seed, uint
 // A model and all that one update of it takes: forward, backward, optimizer.
 class TrainingStep {
  public:
-  TrainingStep(const ModelConfig& config, int64_t batch_tokens, uint64_t seed)
+  TrainingStep(Context& context, const ModelConfig& config, int64_t batch_tokens, uint64_t seed)
       : model(config, true),
+        context_(context),
         length_(config.length),
         sequences_(batch_tokens / config.length),
-        pass_(model, {.sequences = sequences_, .length = length_}),
+        pass_(context, model, {.sequences = sequences_, .length = length_}),
         optimizer_({}, model.parameters()),
         inputs_(random_tokens(tokens(), config.vocab, seed, 0)),
         targets_(random_tokens(tokens(), config.vocab, seed, 1)) {
-    model.initialize(seed);
+    model.initialize(context, seed);
   }
 
   // Returns the mean loss before the update.
@@ -77,7 +77,7 @@ class TrainingStep {
         .sequences = sequences_, .length = length_, .inputs = inputs_, .targets = targets_, .first_key = {}};
     const double count = static_cast<double>(tokens());
     const double loss = pass_.run(batch, static_cast<float>(1 / count), 1) / count;
-    optimizer_.step(1e-4);
+    optimizer_.step(context_, 1e-4);
     return loss;
   }
 
@@ -88,6 +88,7 @@ class TrainingStep {
   Transformer model;
 
  private:
+  Context& context_;
   int64_t length_, sequences_;
   TrainingPass pass_;
   Optimizer optimizer_;
@@ -113,16 +114,16 @@ class BenchCommand : public Command {
   }
 
   int run() override {
-    set_threads(threads_);
+    context_.emplace(threads_);
     model_.validate();
     require_usage(batch_tokens_ >= model_.length, "--batch-tokens ({}) must hold one sequence of --length {}",
                   batch_tokens_, model_.length);
     require_usage(repeat_ > 0, "--repeat must be positive, not {}", repeat_);
     require_usage(!what_.empty(), "--what names no part to measure");
-    peak_ = measure_peak_flops(0.3);
-    const Machine machine = this_machine();
-    json_out_ = {{"cpu", machine.cpu}, {"threads", longshot::threads()}, {"peak_gflops", peak_ / 1e9}};
-    fmt::print("{}, {} threads, {}: peak {:.1f} GFLOP/s fp32\n", machine.cpu, longshot::threads(), instruction_set(),
+    peak_ = measure_peak_flops(*context_, 0.3);
+    const Machine machine = this_machine(context_->threads());
+    json_out_ = {{"cpu", machine.cpu}, {"threads", context_->threads()}, {"peak_gflops", peak_ / 1e9}};
+    fmt::print("{}, {} threads, {}: peak {:.1f} GFLOP/s fp32\n", machine.cpu, context_->threads(), instruction_set(),
                peak_ / 1e9);
     std::vector<double> held;
     for (const std::string& part : what_) {
@@ -142,7 +143,7 @@ class BenchCommand : public Command {
         bench_eval();
       else
         fail_usage("--what: '{}' is not a part", part);
-      held.push_back(100 * measure_fma_rate(0.2).mean / peak_);
+      held.push_back(100 * measure_fma_rate(*context_, 0.2).mean / peak_);
       std::fflush(stdout);
     }
     fmt::print("\nbetween these parts the FMA loop itself held {:.0f}% of its peak (median; lowest {:.0f}%)\n",
@@ -156,7 +157,7 @@ class BenchCommand : public Command {
   double share(double flops, double seconds) const { return 100 * flops / seconds / peak_; }
 
   void bench_machine() {
-    const double bandwidth = measure_read_bandwidth();
+    const double bandwidth = measure_read_bandwidth(*context_);
     fmt::print("memory read {:.1f} GB/s\n", bandwidth / 1e9);
     json_out_["read_gb_per_second"] = bandwidth / 1e9;
   }
@@ -168,7 +169,7 @@ class BenchCommand : public Command {
       std::vector<float> x(static_cast<size_t>(rows * k), 0.5f), w(static_cast<size_t>(n * k), 0.25f),
           y(static_cast<size_t>(rows * n));
       const double seconds = median_seconds(repeat_, [&] {
-        gemm_nt({x.data(), rows, k}, {w.data(), n, k}, {y.data(), rows, n});
+        gemm_nt(*context_, {x.data(), rows, k}, {w.data(), n, k}, {y.data(), rows, n});
       });
       const double flops = 2.0 * static_cast<double>(rows * n * k);
       fmt::print("{:>28} {:>10.1f} {:>8.1f}\n", fmt::format("{} x {} x {}", rows, n, k), flops / seconds / 1e9,
@@ -190,10 +191,10 @@ class BenchCommand : public Command {
     const Mat xc(x.data(), rows, c), yc(y.data(), rows, c), xf(x.data(), rows, f), yf(y.data(), rows, f),
         l(logits.data(), rows, v);
     const Norm norm{.weight = std::span(weight).first(static_cast<size_t>(c)), .bias = {}};
-    const double bandwidth = measure_read_bandwidth();
+    const double bandwidth = measure_read_bandwidth(*context_);
     fmt::print("\nrow-wise kernels and the optimizer, {} rows\n{:>24} {:>10} {:>10}\n", rows, "", "GB/s", "% of read");
     const auto measure = [&](const char* name, int64_t floats, const std::function<void(int64_t, int64_t)>& kernel) {
-      const double seconds = median_seconds(repeat_, [&] { parallel_rows(rows, kernel); });
+      const double seconds = median_seconds(repeat_, [&] { parallel_rows(*context_, rows, kernel); });
       const double rate = static_cast<double>(floats) * sizeof(float) / seconds;
       fmt::print("{:>24} {:>10.1f} {:>10.0f}\n", name, rate / 1e9, 100 * rate / bandwidth);
       json_out_["rows"].push_back(
@@ -256,7 +257,7 @@ class BenchCommand : public Command {
     std::span<int32_t> visited;
     const Workspace memory([&](Layout& at) {
       store.layout(at, shape.heads, length, dim);
-      scratch.layout(at, shape, true, options.bias.wants_gradient);
+      scratch.layout(at, *context_, shape, true, options.bias.wants_gradient);
       qkv = at.mat(length, 3 * width), out = at.mat(length, width);
       d_qkv = at.mat(length, 3 * width), d_out = at.mat(length, width), d_bias = at.mat(shape.heads, length);
       lse = at.array<float>(shape.heads * length);
@@ -265,10 +266,12 @@ class BenchCommand : public Command {
     for (int64_t i = 0; i < qkv.rows * qkv.cols; ++i)
       qkv.data[i] = static_cast<float>(uniform01(random_bits(seed_, Stream::kTest, 1, static_cast<uint64_t>(i))) - 0.5);
     for (int64_t i = 0; i < d_out.rows * d_out.cols; ++i) d_out.data[i] = 0.01f;
-    const auto forward = [&] { attention_forward(shape, options, qkv, store, scratch, out, lse, {visited}); };
+    const auto forward = [&] {
+      attention_forward(*context_, shape, options, qkv, store, scratch, out, lse, {visited});
+    };
     const double f = median_seconds(repeat_, forward);
     const double b = median_seconds(repeat_, [&] {
-      attention_backward(shape, options, {qkv, out, lse, {visited}}, d_out, scratch, d_qkv, d_bias);
+      attention_backward(*context_, shape, options, {qkv, out, lse, {visited}}, d_out, scratch, d_qkv, d_bias);
     });
     const double flops = 2.0 * static_cast<double>(length) * static_cast<double>(length) * static_cast<double>(width);
     fmt::print("{:>6} {:>6} {:>8} {:>12.1f} {:>12.1f}\n", dim, length, kind, share(flops, f), share(3 * flops, f + b));
@@ -295,12 +298,12 @@ class BenchCommand : public Command {
   }
 
   void bench_step() {
-    TrainingStep step(model_, batch_tokens_, seed_);
+    TrainingStep step(*context_, model_, batch_tokens_, seed_);
     if (!weights_.empty()) save_weights(step.model);
     const double first_loss = step.run();
-    zone_seconds = {};
+    context_->zones = {};
     const double seconds = median_seconds(repeat_, [&] { step.run(); });
-    const std::array<double, kZoneCount> zones = zone_seconds;
+    const Zones zones = context_->zones;
     const double calls = repeat_ + 1, rate = static_cast<double>(step.tokens()) / seconds;
     fmt::print("\ntraining step: {} layers, dim {}, {} heads, ffn {}, vocabulary {}, length {}, {} tokens, {}\n",
                model_.layers, model_.dim, model_.heads, model_.ffn_dim(), model_.vocab, model_.length, step.tokens(),
@@ -334,9 +337,9 @@ class BenchCommand : public Command {
     const int64_t tokens = std::max(batch_tokens_ / 2, model_.length);
     fmt::print("\ncost of position methods, training at length {} (beside none)\n{:>12} {:>12} {:>10} {:>12}\n",
                model_.length, "method", "tokens/s", "slower %", "memory");
-    TrainingStep none(with_position("none"), tokens, seed_);
+    TrainingStep none(*context_, with_position("none"), tokens, seed_);
     for (const char* position : {"alibi", "sinusoidal", "rotary", "t5"}) {
-      TrainingStep step(with_position(position), tokens, seed_);
+      TrainingStep step(*context_, with_position(position), tokens, seed_);
       none.run(), step.run();
       std::vector<double> seconds, ratios;
       for (int round = 0; round < 2 * repeat_; ++round) {
@@ -357,9 +360,9 @@ class BenchCommand : public Command {
     fmt::print("\nevaluation, every token scored\n{:>8} {:>12} {:>10} {:>12} {:>10}\n", "length", "tokens/s", "% peak",
                "memory", "tiles %");
     Transformer model(model_, false);
-    model.initialize(seed_);
+    model.initialize(*context_, seed_);
     for (const int64_t length : eval_lengths_) {
-      Inference inference(model, {.sequences = 1, .tokens = length});
+      Inference inference(*context_, model, {.sequences = 1, .tokens = length});
       const std::vector<int32_t> inputs = random_tokens(length, model_.vocab, seed_, 0),
                                  targets = random_tokens(length, model_.vocab, seed_, 1);
       std::vector<float> losses(static_cast<size_t>(length));
@@ -388,6 +391,7 @@ class BenchCommand : public Command {
   std::vector<int64_t> eval_lengths_ = {512, 2048, 8192, 16384}, attention_lengths_ = {512, 2048, 8192};
   int64_t batch_tokens_ = 2048;
   int repeat_ = 5, threads_ = 0;
+  std::optional<Context> context_;
   uint64_t seed_ = 1;
   std::string json_, weights_;
   ModelConfig model_;

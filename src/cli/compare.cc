@@ -4,7 +4,6 @@
 #include <ctime>
 
 #include "base/error.h"
-#include "base/threads.h"
 #include "base/version.h"
 #include "cli/command.h"
 #include "cli/evaluation.h"
@@ -76,8 +75,8 @@ class CompareCommand : public Command {
 
   int run() override {
     require_usage(!data_.empty() && !out_.empty(), "longshot compare needs --data DIR and --out DIR");
-    set_threads(threads_);
-    if (threads_ == 0) share_cores();
+    context_.emplace(threads_);
+    if (threads_ == 0) context_->share_cores();
     catch_stop_signals();
     const TokenSet tokens(data_);
     if (train_lengths_.empty()) train_lengths_ = {model_.length};
@@ -166,7 +165,7 @@ class CompareCommand : public Command {
       if (o.get() != o.initial) command += fmt::format(" --{} {}", o.name, o.get());
     }
     Results results{.version = version(),
-                    .machine = this_machine(),
+                    .machine = this_machine(context_->threads()),
                     .date = utc_now(),
                     .command = command,
                     .config = config,
@@ -179,9 +178,9 @@ class CompareCommand : public Command {
   }
 
   // Updates that fit into --equal-time, from a few timed steps; at least ten.
-  int64_t steps_in_time(Trainer& trainer, Transformer& model, uint64_t seed) const {
+  int64_t steps_in_time(Trainer& trainer, Transformer& model, uint64_t seed) {
     const double seconds = trainer.seconds_per_step();
-    model.initialize(seed);
+    model.initialize(*context_, seed);
     return std::max<int64_t>(static_cast<int64_t>(equal_time_ / seconds), 10);
   }
 
@@ -189,7 +188,7 @@ class CompareCommand : public Command {
   bool train_and_test(const Plan& plan, const TokenSet& tokens) {
     const RunDir run(run_path(plan));
     Transformer model(config_of(plan, tokens.tokenizer().vocab_size()), true);
-    model.initialize(plan.seed);
+    model.initialize(*context_, plan.seed);
     TrainConfig train = train_;
     train.seed = plan.seed;
     make_directories(run.path());
@@ -198,7 +197,7 @@ class CompareCommand : public Command {
     write_atomically(run.config(), run_toml(plan, train));
 
     reset_peak_memory();
-    Trainer trainer(inputs, train);
+    Trainer trainer(*context_, inputs, train);
     trainer.resume(0);
     Progress progress;
     TrainerCallbacks callbacks;
@@ -232,10 +231,10 @@ class CompareCommand : public Command {
     return true;
   }
 
-  int64_t steps_of(const RunDir& run, const Trainer::Inputs& inputs, const TrainConfig& train) const {
+  int64_t steps_of(const RunDir& run, const Trainer::Inputs& inputs, const TrainConfig& train) {
     const fs::path path = run.path() / "equal-time.json";
     if (fs::exists(path)) return read_json(path).value("steps", int64_t{10});
-    Trainer trial(inputs, train);
+    Trainer trial(*context_, inputs, train);
     const int64_t steps = steps_in_time(trial, inputs.model, train.seed);
     write_json(path, {{"steps", steps}, {"seconds", equal_time_}});
     return steps;
@@ -249,11 +248,11 @@ class CompareCommand : public Command {
     return options.to_toml(false);
   }
 
-  void test(const Plan& plan, Transformer& model, const TokenFile& stream, RunRecord& record) const {
+  void test(const Plan& plan, Transformer& model, const TokenFile& stream, RunRecord& record) {
     const int64_t tokens = scored_tokens(stream, test_lengths_, eval_tokens_, true);
     const auto in_windows = [&](int64_t length) {
       return evaluate(
-          model, stream,
+          *context_, model, stream,
           {.protocol = {length, length}, .mode = "nonoverlapping", .split = split_, .score = "same", .tokens = tokens});
     };
     LossesByLength losses;
@@ -270,15 +269,14 @@ class CompareCommand : public Command {
     analyse_windows(losses, record);
   }
 
-  void test_sliding(int64_t length, int64_t tokens, Transformer& model, const TokenFile& stream,
-                    RunRecord& record) const {
+  void test_sliding(int64_t length, int64_t tokens, Transformer& model, const TokenFile& stream, RunRecord& record) {
     const int64_t stride = std::min(stride_ > 0 ? stride_ : std::max<int64_t>(length / 4, 1), length);
     const EvalRequest request{.protocol = {length, stride},
                               .mode = "sliding",
                               .split = split_,
                               .score = "same",
                               .tokens = sliding_tokens_ > 0 ? std::min(sliding_tokens_, tokens) : tokens};
-    record.evals.push_back(evaluate(model, stream, request).record);
+    record.evals.push_back(evaluate(*context_, model, stream, request).record);
   }
 
   std::string data_, out_, split_ = "valid";
@@ -288,6 +286,7 @@ class CompareCommand : public Command {
   int64_t stride_ = 0, eval_tokens_ = 0, sliding_tokens_ = 0;
   double equal_time_ = 0;
   int threads_ = 0;
+  std::optional<Context> context_;
   ModelConfig model_;
   TrainConfig train_;
   Options* options_ = nullptr;

@@ -1,7 +1,6 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/threads.h"
 #include "cli/command.h"
 #include "cli/evaluation.h"
 #include "cli/progress.h"
@@ -35,8 +34,8 @@ class EvalCommand : public Command {
 
   int run() override {
     require_usage(!data_.empty(), "longshot eval needs --data DIR, a token set made by `longshot prepare`");
-    set_threads(threads_);
-    if (threads_ == 0) share_cores();
+    Context context(threads_);
+    if (threads_ == 0) context.share_cores();
     const TokenSet set(data_);
     LoadedModel loaded = load_model(args[0]);
     require(!loaded.tokenizer || loaded.tokenizer->hash() == set.tokenizer().hash(),
@@ -52,11 +51,11 @@ class EvalCommand : public Command {
       for (int64_t n = loaded.info.model.length, i = 0; i < 5; ++i, n *= 2) lengths_.push_back(n);
     }
     catch_stop_signals();
-    return evaluate_all(loaded, set.split(split_));
+    return evaluate_all(context, loaded, set.split(split_));
   }
 
  private:
-  int evaluate_all(LoadedModel& loaded, const TokenFile& stream) {
+  int evaluate_all(Context& context, LoadedModel& loaded, const TokenFile& stream) {
     for (const int64_t length : lengths_) require_usage(length > 0, "--lengths: {} is not positive", length);
     const int64_t tokens = scored_tokens(stream, lengths_, max_tokens_, score_ == "same");
     const ModelConfig& config = loaded.info.model;
@@ -79,7 +78,7 @@ class EvalCommand : public Command {
                                 .score = score_,
                                 .tokens = tokens,
                                 .batch_tokens = batch_tokens_};
-      Evaluated evaluated = evaluate(*loaded.model, stream, request);
+      Evaluated evaluated = evaluate(context, *loaded.model, stream, request);
       EvalRecord& record = evaluated.record;
       const double keys = 100.0 * static_cast<double>(evaluated.tiles.seen) /
                           static_cast<double>(std::max<int64_t>(evaluated.tiles.all, 1));

@@ -36,7 +36,7 @@ void analyse_windows(const LossesByLength& losses, RunRecord& record) {
   }
 }
 
-Evaluated evaluate(Transformer& model, const TokenFile& stream, const EvalRequest& request) {
+Evaluated evaluate(Context& context, Transformer& model, const TokenFile& stream, const EvalRequest& request) {
   Progress progress;
   const auto start = std::chrono::steady_clock::now();
   ScoreOptions options{.batch_tokens = request.batch_tokens, .document_mask = model.config().document_mask};
@@ -49,7 +49,7 @@ Evaluated evaluate(Transformer& model, const TokenFile& stream, const EvalReques
                               duration_text(static_cast<double>(request.tokens - done) / rate)));
   };
   reset_peak_memory();
-  Scores scores = score_stream(model, stream, request.protocol, request.tokens, options);
+  Scores scores = score_stream(context, model, stream, request.protocol, request.tokens, options);
   const EvalSummary s = summarize(stream, scores.losses);
   const auto finite = [](double v) { return std::isfinite(v) ? OptionalNumber(v) : std::nullopt; };
   EvalRecord record{.length = request.protocol.window,

@@ -23,7 +23,7 @@ struct Evaluated {
 };
 
 // Shows progress on stderr; ends with an Error when a stop signal has come.
-Evaluated evaluate(Transformer& model, const TokenFile& stream, const EvalRequest& request);
+Evaluated evaluate(Context& context, Transformer& model, const TokenFile& stream, const EvalRequest& request);
 
 // Losses of the same tokens in non-overlapping windows, by the windows' length.
 using LossesByLength = std::map<int64_t, std::vector<float>>;

@@ -3,7 +3,6 @@
 #include <chrono>
 
 #include "base/error.h"
-#include "base/threads.h"
 #include "cli/command.h"
 #include "cli/progress.h"
 
@@ -20,15 +19,15 @@ class PrepareCommand : public Command {
   }
 
   int run() override {
-    set_threads(threads_);
+    Context context(threads_);
     catch_stop_signals();
     config_.inputs = args;
     const auto start = std::chrono::steady_clock::now();
     Progress progress;
-    const PrepareResult result =
-        prepare(config_, {.stop = stop_requested,
-                          .progress = [&](const PrepareProgress& p) { progress.show(line(p)); },
-                          .note = [&](const std::string& text) { progress.note(text); }});
+    const PrepareResult result = prepare(context, config_,
+                                         {.stop = stop_requested,
+                                          .progress = [&](const PrepareProgress& p) { progress.show(line(p)); },
+                                          .note = [&](const std::string& text) { progress.note(text); }});
     if (!result.finished) {
       progress.note("stopped. The same command goes on from here.");
       return 1;

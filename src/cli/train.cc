@@ -1,5 +1,4 @@
 #include "base/error.h"
-#include "base/threads.h"
 #include "cli/command.h"
 #include "cli/progress.h"
 #include "data/token_set.h"
@@ -35,13 +34,13 @@ class TrainCommand : public Command {
   int run() override {
     require_usage(!data_.empty(), "longshot train needs --data DIR, a token set made by `longshot prepare`");
     require_usage(!out_.empty() || dry_run_, "longshot train needs --out DIR, the directory of the run");
-    set_threads(threads_);
-    if (threads_ == 0) share_cores();
+    Context context(threads_);
+    if (threads_ == 0) context.share_cores();
     const TokenSet tokens(data_);
     model_.vocab = tokens.tokenizer().vocab_size();
     model_.validate();
     train_.validate(model_.length);
-    if (dry_run_) return report_costs(tokens);
+    if (dry_run_) return report_costs(context, tokens);
     Transformer model(model_, true);
 
     const RunDir run(out_);
@@ -53,22 +52,22 @@ class TrainCommand : public Command {
     const int64_t from = std::exchange(resume_step_, 0);
     write_atomically(run.config(), options_->to_toml(false));
 
-    model.initialize(train_.seed);
-    Trainer trainer({model, tokens.split("train"), &tokens.tokenizer(), run}, train_);
+    model.initialize(context, train_.seed);
+    Trainer trainer(context, {model, tokens.split("train"), &tokens.tokenizer(), run}, train_);
     const int64_t start = going_on ? trainer.resume(from) : 0;
     if (!going_on && fs::exists(run.metrics())) fs::remove(run.metrics());
     catch_stop_signals();
-    return train(trainer, model, tokens, start);
+    return train(context, trainer, model, tokens, start);
   }
 
  private:
-  int train(Trainer& trainer, Transformer& model, const TokenSet& tokens, int64_t start) {
+  int train(Context& context, Trainer& trainer, Transformer& model, const TokenSet& tokens, int64_t start) {
     Progress progress;
-    const double peak = measure_peak_flops();
+    const double peak = measure_peak_flops(context);
     progress.note(
         fmt::format("{} parameters, position {}, length {}, {} tokens a step; {} threads, {}, peak {:.0f} GFLOP/s",
                     count_text(static_cast<double>(model.parameters().count())), model_.position, model_.length,
-                    trainer.tokens_per_step(), longshot::threads(), instruction_set(), peak / 1e9));
+                    trainer.tokens_per_step(), context.threads(), instruction_set(), peak / 1e9));
     if (start > 0) progress.note(fmt::format("resumed at step {}", start));
     TrainerCallbacks callbacks;
     callbacks.on_step = [&](const StepReport& r) {
@@ -80,10 +79,11 @@ class TrainCommand : public Command {
     if (tokens.has("valid") && tokens.split("valid").size() > 0) {
       const TokenFile& valid = tokens.split("valid");
       const int64_t count = eval_tokens_ > 0 ? std::min(eval_tokens_, valid.size()) : valid.size();
-      callbacks.validate = [&model, &valid, count, this] {
+      callbacks.validate = [&context, &model, &valid, count, this] {
         const Protocol protocol{.window = model_.length, .stride = model_.length};
-        return summarize(valid,
-                         score_stream(model, valid, protocol, count, {.document_mask = model_.document_mask}).losses)
+        return summarize(
+                   valid,
+                   score_stream(context, model, valid, protocol, count, {.document_mask = model_.document_mask}).losses)
             .loss;
       };
     }
@@ -102,16 +102,16 @@ class TrainCommand : public Command {
     return 0;
   }
 
-  int report_costs(const TokenSet& tokens) const {
+  int report_costs(Context& context, const TokenSet& tokens) const {
     const TokenFile& text = tokens.split("train");
-    const StepCost cost = predict_memory(model_, train_);
+    const StepCost cost = predict_memory(context, model_, train_);
     const auto line = [](const char* what, const std::string& value) { fmt::print("{:<30}{}\n", what, value); };
     line("parameters", count_text(static_cast<double>(cost.parameters)));
     line("weights, gradients, moments", bytes_text(static_cast<double>(cost.state_bytes)));
     line("activations and scratch", bytes_text(static_cast<double>(cost.activation_bytes)));
     line("memory in all", bytes_text(static_cast<double>(cost.bytes() + peak_memory_bytes())));
     std::fflush(stdout);
-    const double seconds = predict_step_seconds(model_, train_, text);
+    const double seconds = predict_step_seconds(context, model_, train_, text);
     const int64_t epoch = text.size() / train_.batch_tokens;
     line("a step",
          fmt::format("{:.3g} s, {} tokens/s", seconds, count_text(static_cast<double>(train_.batch_tokens) / seconds)));

@@ -4,7 +4,7 @@
 #include <future>
 #include <mutex>
 
-#include "base/threads.h"
+#include "base/context.h"
 #include "data/documents.h"
 
 namespace longshot {
@@ -19,13 +19,13 @@ struct ChunkBatch {
 constexpr size_t kBatchBytes = 64 << 20;  // more only by the last chunk of a batch
 
 // Chunks in a batch, at most.
-inline size_t batch_size() { return static_cast<size_t>(threads()) * 8; }
+inline size_t batch_size(const Context& context) { return static_cast<size_t>(context.threads()) * 8; }
 
 // work(chunk index, chunk, thread) for all chunks of a batch on all threads, then after(batch) on this one;
 // ends with the documents or when `after` returns false.
 template <class Work, class After>
-void for_each_batch(Documents& documents, Work&& work, After&& after) {
-  const auto read = [&documents, most = batch_size()](ChunkBatch& batch) {
+void for_each_batch(Context& context, Documents& documents, Work&& work, After&& after) {
+  const auto read = [&documents, most = batch_size(context)](ChunkBatch& batch) {
     batch.chunks.resize(most);
     batch.count = 0;
     size_t bytes = 0;
@@ -41,9 +41,9 @@ void for_each_batch(Documents& documents, Work&& work, After&& after) {
     std::future<void> reading = std::async(std::launch::async, [&] { read(ahead); });
     std::exception_ptr failure;
     std::mutex mutex;
-    parallel_tasks(static_cast<int64_t>(batch.count), [&](int64_t i) {
+    context.tasks(static_cast<int64_t>(batch.count), [&](int64_t i, int thread) {
       try {
-        work(static_cast<size_t>(i), batch.chunks[static_cast<size_t>(i)], thread_index());
+        work(static_cast<size_t>(i), batch.chunks[static_cast<size_t>(i)], thread);
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!failure) failure = std::current_exception();

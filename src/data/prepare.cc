@@ -57,7 +57,7 @@ struct Encoded {
 // One run of prepare(): everything is in OUT.partial until it is whole.
 class Job {
  public:
-  Job(const PrepareConfig& config, const PrepareHooks& hooks);
+  Job(Context& context, const PrepareConfig& config, const PrepareHooks& hooks);
   PrepareResult run();
 
  private:
@@ -83,6 +83,7 @@ class Job {
     return !hooks_.stop();
   }
 
+  Context& context_;
   const PrepareConfig& config_;
   const PrepareHooks& hooks_;
   DocumentConfig document_config_;
@@ -95,8 +96,9 @@ class Job {
   Json job_;  // kJobFile: identity, and how far the work is
 };
 
-Job::Job(const PrepareConfig& config, const PrepareHooks& hooks)
-    : config_(config),
+Job::Job(Context& context, const PrepareConfig& config, const PrepareHooks& hooks)
+    : context_(context),
+      config_(config),
       hooks_(hooks),
       document_config_{format_named(config.format), config.document_separator, config.allow_binary},
       out_(config.out) {
@@ -230,11 +232,12 @@ bool Job::make_tokenizer() {
 }
 
 bool Job::train_tokenizer() {
-  const auto trainer = make_trainer({config_.tokenizer, config_.vocab_size, config_.sentencepiece_model}, threads());
+  const auto trainer =
+      make_trainer({config_.tokenizer, config_.vocab_size, config_.sentencepiece_model}, context_.threads());
   Documents reader = documents([&](std::string_view text) { return trainer->cut(text); });
   bool stopped = false;
   for_each_batch(
-      reader,
+      context_, reader,
       [&](size_t, const Chunk& chunk, int thread) {
         if (chunk.before >= trainer->enough()) return;
         std::string scratch;
@@ -307,13 +310,13 @@ bool Job::encode() {
   if (job_.contains("position")) reader.go_to(Documents::Position::from_json(job_["position"]));
 
   std::vector<std::unique_ptr<Encoder>> encoders;
-  for (int t = 0; t < threads(); ++t) encoders.push_back(tokenizer_->make_encoder());
+  for (int t = 0; t < context_.threads(); ++t) encoders.push_back(tokenizer_->make_encoder());
   std::vector<Encoded> encoded;
   uint64_t saved = reader.raw_bytes();
   bool stopped = false;
-  encoded.resize(batch_size());
+  encoded.resize(batch_size(context_));
   for_each_batch(
-      reader,
+      context_, reader,
       [&](size_t i, const Chunk& chunk, int thread) {
         encode_chunk(chunk, *encoders[static_cast<size_t>(thread)], encoded[i]);
       },
@@ -451,9 +454,9 @@ void PrepareConfig::fields(Options& o) {
   o.add("overwrite", overwrite, "replace what is there");
 }
 
-PrepareResult prepare(const PrepareConfig& config, const PrepareHooks& hooks) {
+PrepareResult prepare(Context& context, const PrepareConfig& config, const PrepareHooks& hooks) {
   const bool data_bin = config.inputs.size() == 1 && is_data_bin(config.inputs[0]);
-  if (config.recipe.empty() && !data_bin) return Job(config, hooks).run();
+  if (config.recipe.empty() && !data_bin) return Job(context, config, hooks).run();
 
   PrepareConfig files = config;
   require_usage(!config.out.empty(), "--out DIR is needed: where the token set goes");
@@ -473,7 +476,7 @@ PrepareResult prepare(const PrepareConfig& config, const PrepareHooks& hooks) {
     });
     files.train = {paths[0].string()}, files.valid = {paths[1].string()}, files.test = {paths[2].string()};
   }
-  const PrepareResult result = Job(files, hooks).run();
+  const PrepareResult result = Job(context, files, hooks).run();
   if (!result.finished) return result;
   // The text can be made again; a downloaded archive stays.
   for (const auto& names : {files.train, files.valid, files.test}) {

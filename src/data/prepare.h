@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/context.h"
 #include "base/files.h"
 #include "base/options.h"
 #include "data/token_file.h"
@@ -49,6 +50,6 @@ struct PrepareResult {
   int vocab_size = 0;
 };
 
-PrepareResult prepare(const PrepareConfig& config, const PrepareHooks& hooks);
+PrepareResult prepare(Context& context, const PrepareConfig& config, const PrepareHooks& hooks);
 
 }  // namespace longshot

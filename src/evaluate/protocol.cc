@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "base/error.h"
-#include "base/threads.h"
 #include "data/batches.h"
 
 namespace longshot {
@@ -25,8 +24,8 @@ std::vector<Window> plan_windows(const Protocol& p, int64_t tokens) {
   return windows;
 }
 
-Scores score_stream(Transformer& model, const TokenFile& stream, const Protocol& protocol, int64_t tokens,
-                    const ScoreOptions& options) {
+Scores score_stream(Context& context, Transformer& model, const TokenFile& stream, const Protocol& protocol,
+                    int64_t tokens, const ScoreOptions& options) {
   require(tokens <= stream.size(), "{}: {} tokens are to be scored, it has {}", stream.path().string(), tokens,
           stream.size());
   const auto start = std::chrono::steady_clock::now();
@@ -41,7 +40,7 @@ Scores score_stream(Transformer& model, const TokenFile& stream, const Protocol&
   std::vector<float> losses;
   int64_t scored_so_far = 0;
   for (size_t at = 0; at < windows.size();) {
-    update_share();
+    context.update_share();
     const Window& w = windows[at];
     const int64_t room = std::max<int64_t>(options.batch_tokens / w.count, 1);
     int64_t n = 1;
@@ -52,8 +51,8 @@ Scores score_stream(Transformer& model, const TokenFile& stream, const Protocol&
     }
     if (!inference || shape.sequences != n || shape.count != w.count) {
       inference.reset();
-      inference =
-          std::make_unique<Inference>(model, Inference::Config{.sequences = n, .tokens = w.count, .capacity = 0});
+      inference = std::make_unique<Inference>(context, model,
+                                              Inference::Config{.sequences = n, .tokens = w.count, .capacity = 0});
       shape = {n, w.count};
     }
     const auto count = static_cast<size_t>(w.count), scored = static_cast<size_t>(w.scored);

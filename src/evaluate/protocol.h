@@ -45,7 +45,7 @@ struct Scores {
 };
 
 // Scores the first `tokens` targets of the stream.
-Scores score_stream(Transformer& model, const TokenFile& stream, const Protocol& protocol, int64_t tokens,
-                    const ScoreOptions& options);
+Scores score_stream(Context& context, Transformer& model, const TokenFile& stream, const Protocol& protocol,
+                    int64_t tokens, const ScoreOptions& options);
 
 }  // namespace longshot

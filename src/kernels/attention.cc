@@ -3,8 +3,7 @@
 #include <cassert>
 #include <cmath>
 
-#include "base/threads.h"
-#include "base/zones.h"
+#include "base/context.h"
 #include "kernels/attention_head.h"
 
 namespace longshot {
@@ -241,26 +240,29 @@ void KeyStore::layout(Layout& at, int64_t heads_in_all, int64_t tokens, int64_t 
   norms = at.array<float>(heads_in_all * (capacity / kKeyTile));
 }
 
-void AttentionScratch::layout(Layout& at, const AttentionShape& shape, bool training, bool bias_gradient) {
-  forward = at.array<float>(threads() * forward_floats(shape.head_dim));
+void AttentionScratch::layout(Layout& at, const Context& context, const AttentionShape& shape, bool training,
+                              bool bias_gradient) {
+  const int threads = context.threads();
+  forward = at.array<float>(threads * forward_floats(shape.head_dim));
   if (!training) return;
-  const int64_t parts = backward_parts(shape), tasks = shape.sequences * shape.heads * parts;
-  backward = at.array<float>(threads() * backward_floats(shape.queries, shape.head_dim));
-  d_q = at.array<float>((parts == 1 ? threads() : tasks) * query_gradient_floats(shape));
+  const int64_t parts = backward_parts(shape, threads), tasks = shape.sequences * shape.heads * parts;
+  backward = at.array<float>(threads * backward_floats(shape.queries, shape.head_dim));
+  d_q = at.array<float>((parts == 1 ? threads : tasks) * query_gradient_floats(shape));
   d_bias = at.array<float>(bias_gradient ? tasks * d_bias_stride(shape) : 0);
 }
 
-void attention_forward(const AttentionShape& shape, const AttentionOptions& options, ConstMat qkv, KeyStore& store,
-                       AttentionScratch& scratch, Mat out, std::span<float> lse, VisitedTiles visited) {
-  const ZoneTimer timer(Zone::kAttentionForward);
+void attention_forward(Context& context, const AttentionShape& shape, const AttentionOptions& options, ConstMat qkv,
+                       KeyStore& store, AttentionScratch& scratch, Mat out, std::span<float> lse,
+                       VisitedTiles visited) {
+  const ZoneTimer timer(context, Zone::kAttentionForward);
   assert(shape.keys() <= store.capacity && store.head_dim == shape.head_dim);
   const int64_t heads = shape.sequences * shape.heads, tiles = shape.query_tiles();
-  parallel_tasks(heads, [&](int64_t i) { append_keys(shape, options, qkv, head_of(shape, i), store); });
+  context.tasks(heads, [&](int64_t i) { append_keys(shape, options, qkv, head_of(shape, i), store); });
   const ForwardTask task{shape, options, qkv, store, out, lse, visited};
   const int64_t floats = forward_floats(shape.head_dim);
-  parallel_tasks(heads * tiles, [&](int64_t i) {
+  context.tasks(heads * tiles, [&](int64_t i, int thread) {
     const int64_t longest_first = tiles - 1 - i % tiles;
-    forward_tile(task, head_of(shape, i / tiles), longest_first, scratch.forward.data() + thread_index() * floats);
+    forward_tile(task, head_of(shape, i / tiles), longest_first, scratch.forward.data() + thread * floats);
   });
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/context.h"
 #include "base/view.h"
 #include "base/workspace.h"
 
@@ -73,12 +74,12 @@ struct AttentionScratch {
   std::span<float> backward;  // per thread
   std::span<float> d_q;       // per thread, or per part of a head: [T, D]
   std::span<float> d_bias;    // per part of a head, where a gradient of the bias is wanted: [keys + padding]
-  void layout(Layout& at, const AttentionShape& shape, bool training, bool bias_gradient);
+  void layout(Layout& at, const Context& context, const AttentionShape& shape, bool training, bool bias_gradient);
 };
 
 // out[B W, C], lse[B, H, W] from qkv[B T, 3C], W = T - skip wanted tokens. Appends the new keys and values to the store.
-void attention_forward(const AttentionShape& shape, const AttentionOptions& options, ConstMat qkv, KeyStore& store,
-                       AttentionScratch& scratch, Mat out, std::span<float> lse, VisitedTiles visited);
+void attention_forward(Context& context, const AttentionShape& shape, const AttentionOptions& options, ConstMat qkv,
+                       KeyStore& store, AttentionScratch& scratch, Mat out, std::span<float> lse, VisitedTiles visited);
 
 struct AttentionForwardResult {
   ConstMat qkv, out;
@@ -87,7 +88,7 @@ struct AttentionForwardResult {
 };
 
 // d_qkv[B T, 3C] from d_out[B T, C]; d_bias[H, keys] += where the bias wants it. REQUIRES: past = skip = 0.
-void attention_backward(const AttentionShape& shape, const AttentionOptions& options,
+void attention_backward(Context& context, const AttentionShape& shape, const AttentionOptions& options,
                         const AttentionForwardResult& forward, ConstMat d_out, AttentionScratch& scratch, Mat d_qkv,
                         Mat d_bias);
 

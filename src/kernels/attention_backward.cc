@@ -2,8 +2,7 @@
 #include <cassert>
 #include <cmath>
 
-#include "base/threads.h"
-#include "base/zones.h"
+#include "base/context.h"
 #include "kernels/attention_head.h"
 
 namespace longshot {
@@ -181,35 +180,35 @@ int64_t backward_floats(int64_t tokens, int64_t head_dim) {
 }
 
 // A head is one task, unless there are too few heads for the threads.
-int64_t backward_parts(const AttentionShape& shape) {
-  const int64_t heads = shape.sequences * shape.heads, wanted = 2 * threads();
+int64_t backward_parts(const AttentionShape& shape, int threads) {
+  const int64_t heads = shape.sequences * shape.heads, wanted = 2 * threads;
   return heads >= wanted ? 1 : std::min(tiles_of(wanted, heads), tiles_of(shape.queries, kKeyTile));
 }
 
-void attention_backward(const AttentionShape& shape, const AttentionOptions& options,
+void attention_backward(Context& context, const AttentionShape& shape, const AttentionOptions& options,
                         const AttentionForwardResult& forward, ConstMat d_out, AttentionScratch& scratch, Mat d_qkv,
                         Mat d_bias) {
-  const ZoneTimer timer(Zone::kAttentionBackward);
+  const ZoneTimer timer(context, Zone::kAttentionBackward);
   assert(shape.past == 0 && shape.skip == 0);
-  const int64_t heads = shape.sequences * shape.heads, parts = backward_parts(shape);
+  const int64_t heads = shape.sequences * shape.heads, parts = backward_parts(shape, context.threads());
   const BackwardTask task{shape, options, forward, d_out, d_qkv, parts};
   const int64_t floats = backward_floats(shape.queries, shape.head_dim), stride = d_bias_stride(shape);
   const int64_t d_q_floats = query_gradient_floats(shape);
   const bool wants_bias = options.bias.wants_gradient;
-  parallel_tasks(heads * parts, [&](int64_t i) {
-    float* d_q = scratch.d_q.data() + (parts == 1 ? thread_index() : i) * d_q_floats;
+  context.tasks(heads * parts, [&](int64_t i, int thread) {
+    float* d_q = scratch.d_q.data() + (parts == 1 ? thread : i) * d_q_floats;
     float* part_bias = nullptr;
     if (wants_bias) {
       part_bias = scratch.d_bias.data() + i * stride;
       std::fill_n(part_bias, stride, 0.0f);
     }
     const Head h = head_of(shape, i / parts);
-    backward_part(task, h, i % parts, scratch.backward.data() + thread_index() * floats, d_q, part_bias);
+    backward_part(task, h, i % parts, scratch.backward.data() + thread * floats, d_q, part_bias);
     if (parts == 1) write_queries(task, h, d_q);
   });
   // Everything is summed in a fixed order: the same bits in every run.
   if (parts > 1) {
-    parallel_tasks(heads, [&](int64_t i) {
+    context.tasks(heads, [&](int64_t i) {
       float* sum = scratch.d_q.data() + i * parts * d_q_floats;
       for (int64_t part = 1; part < parts; ++part) add_to(sum, sum + part * d_q_floats, d_q_floats);
       write_queries(task, head_of(shape, i), sum);

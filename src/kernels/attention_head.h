@@ -31,7 +31,7 @@ class Cutter {
 // Floats of scratch memory per thread.
 int64_t forward_floats(int64_t head_dim);
 int64_t backward_floats(int64_t tokens, int64_t head_dim);
-int64_t backward_parts(const AttentionShape& shape);  // tasks a head is cut into
+int64_t backward_parts(const AttentionShape& shape, int threads);  // tasks a head is cut into
 inline int64_t query_gradient_floats(const AttentionShape& shape) { return shape.queries * padded_dim(shape.head_dim); }
 inline int64_t d_bias_stride(const AttentionShape& shape) { return round_up(shape.keys() + kPanel, kPanel); }
 

@@ -4,9 +4,6 @@
 #include <cassert>
 #include <cstring>
 
-#include "base/threads.h"
-#include "base/workspace.h"
-#include "base/zones.h"
 #include "kernels/tile_product.h"
 
 namespace longshot {
@@ -27,27 +24,8 @@ struct Product {
   bool accumulate;
 };
 
-struct Scratch {
-  std::span<float> b;  // [width / kPanel, k, kPanel]
-  std::span<float> a;  // per thread: [kDepth, kHeight] of A^T, and [kHeight, kPanel] of the last columns of C
-  Workspace memory;
-  int threads = 0;
-  int64_t packed = 0;
-};
+// Of each thread: [kDepth, kHeight] of A^T, and [kHeight, kPanel] of the last columns of C.
 constexpr int64_t kThreadFloats = kDepth * kHeight + kHeight * kPanel;
-
-Scratch& scratch(int64_t packed) {
-  static Scratch s;
-  if (s.threads < threads() || s.packed < packed) {
-    s.threads = std::max(s.threads, threads());
-    s.packed = std::max(s.packed, packed);
-    s.memory = Workspace([](Layout& at) {
-      s.b = at.array<float>(s.packed);
-      s.a = at.array<float>(s.threads * kThreadFloats);
-    });
-  }
-  return s;
-}
 
 // All rows of B, kPanel columns from `column` on.
 void pack_panel(const Product& g, int64_t column, float* to) {
@@ -60,8 +38,8 @@ void pack_panel(const Product& g, int64_t column, float* to) {
 }
 
 // Rows of a block: few enough that each thread gets four, a multiple of every register block's rows.
-int64_t block_height(int64_t rows) {
-  const int64_t blocks = 4 * active_threads();
+int64_t block_height(int64_t rows, int threads) {
+  const int64_t blocks = 4 * threads;
   return std::clamp<int64_t>(round_up((rows + blocks - 1) / blocks, 12), 24, kHeight);
 }
 
@@ -102,45 +80,44 @@ void multiply_rows(const Product& g, int64_t i, int64_t rows, int64_t j0, int64_
   }
 }
 
-void multiply(const Product& g) {
+void multiply(Context& context, const Product& g) {
   assert(g.c.rows == g.m && g.c.cols == g.n);
   if (g.m == 0 || g.n == 0) return;
-  const ZoneTimer timer(Zone::kGemm);
+  const ZoneTimer timer(context, Zone::kGemm);
   const int64_t width =
       std::clamp<int64_t>(kPackedFloats / std::max<int64_t>(g.k, 1) / kPanel * kPanel, kPanel, round_up(g.n, kPanel));
-  const int64_t height = block_height(g.m);
-  Scratch& s = scratch(width * g.k);
-#pragma omp parallel num_threads(active_threads()) if (g.m * g.n * g.k > (1 << 16))
-  {
-    float* own = s.a.data() + thread_index() * kThreadFloats;
+  const int64_t height = block_height(g.m, context.active()), blocks = (g.m + height - 1) / height;
+  float* packed =
+      context.scratch(width * g.k + context.threads() * kThreadFloats).data();  // [width / kPanel, k, kPanel]
+  float* owned = packed + width * g.k;
+  context.team(g.m * g.n * g.k > (1 << 16), [&](const Team& team) {
+    float* own = owned + team.thread() * kThreadFloats;
     for (int64_t j0 = 0; j0 < g.n; j0 += width) {
       const int64_t columns = std::min(width, g.n - j0), panels = (columns + kPanel - 1) / kPanel;
-#pragma omp for schedule(static)
-      for (int64_t p = 0; p < panels; ++p) pack_panel(g, j0 + p * kPanel, s.b.data() + p * g.k * kPanel);
-#pragma omp for schedule(dynamic, 1)
-      for (int64_t i = 0; i < g.m; i += height) {
-        const int64_t rows = std::min(height, g.m - i);
+      team.shares(panels, [&](int64_t p) { pack_panel(g, j0 + p * kPanel, packed + p * g.k * kPanel); });
+      team.tasks(blocks, [&](int64_t block) {
+        const int64_t i = block * height, rows = std::min(height, g.m - i);
         for (int64_t k0 = 0; k0 < g.k; k0 += kDepth) {
-          multiply_rows(g, i, rows, j0, columns, k0, std::min(kDepth, g.k - k0), s.b.data() + k0 * kPanel, own);
+          multiply_rows(g, i, rows, j0, columns, k0, std::min(kDepth, g.k - k0), packed + k0 * kPanel, own);
         }
-      }
+      });
     }
-  }
+  });
 }
 
 }  // namespace
 
-void gemm_nt(ConstMat a, ConstMat b, Mat c, bool accumulate) {
+void gemm_nt(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate) {
   assert(a.cols == b.cols);
-  multiply({Form::kNT, a, b, c, a.rows, b.rows, a.cols, accumulate});
+  multiply(context, {Form::kNT, a, b, c, a.rows, b.rows, a.cols, accumulate});
 }
-void gemm_nn(ConstMat a, ConstMat b, Mat c, bool accumulate) {
+void gemm_nn(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate) {
   assert(a.cols == b.rows);
-  multiply({Form::kNN, a, b, c, a.rows, b.cols, a.cols, accumulate});
+  multiply(context, {Form::kNN, a, b, c, a.rows, b.cols, a.cols, accumulate});
 }
-void gemm_tn(ConstMat a, ConstMat b, Mat c, bool accumulate) {
+void gemm_tn(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate) {
   assert(a.rows == b.rows);
-  multiply({Form::kTN, a, b, c, a.cols, b.cols, a.rows, accumulate});
+  multiply(context, {Form::kTN, a, b, c, a.cols, b.cols, a.rows, accumulate});
 }
 
 }  // namespace longshot

@@ -1,15 +1,16 @@
 // Matrix products on all threads. Our own: on the shapes of language models they reach more of the machine's peak than
 // OpenBLAS does, most of all where a dimension is small (docs/performance.md).
 #pragma once
+#include "base/context.h"
 #include "base/view.h"
 
 namespace longshot {
 
 // c = a b^T:  a[m, k], b[n, k], c[m, n]. A linear layer forward: y = x W^T.      With `accumulate`: c += ..
-void gemm_nt(ConstMat a, ConstMat b, Mat c, bool accumulate = false);
+void gemm_nt(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate = false);
 // c = a b:    a[m, k], b[k, n], c[m, n]. Its input's gradient: dx = dy W.
-void gemm_nn(ConstMat a, ConstMat b, Mat c, bool accumulate = false);
+void gemm_nn(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate = false);
 // c = a^T b:  a[k, m], b[k, n], c[m, n]. Its weight's gradient: dW += dy^T x.
-void gemm_tn(ConstMat a, ConstMat b, Mat c, bool accumulate = false);
+void gemm_tn(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate = false);
 
 }  // namespace longshot

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <vector>
 
-#include "base/threads.h"
 #include "base/workspace.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -70,11 +69,11 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 }  // namespace
 
 // Each thread's own rates, added up: waiting for each other would measure the scheduler.
-FmaRate measure_fma_rate(double seconds) {
+FmaRate measure_fma_rate(const Context& context, double seconds) {
   constexpr int64_t kRounds = 20000;
-  double peaks = 0, means = 0;
-#pragma omp parallel num_threads(threads()) reduction(+ : peaks, means)
-  {
+  Context all(context.threads());
+  std::vector<FmaRate> rates(static_cast<size_t>(all.threads()));
+  all.team(true, [&](const Team& team) {
     double peak = 0, done = 0, last = now();
     const double begin = last;
     volatile float keep = 0;
@@ -88,26 +87,27 @@ FmaRate measure_fma_rate(double seconds) {
       keep = sink;
     }
     (void)keep;
-    peaks += peak;
-    means += done / (last - begin);
-  }
-  return {peaks, means};
+    rates[static_cast<size_t>(team.thread())] = {peak, done / (last - begin)};
+  });
+  FmaRate sum{};
+  for (const FmaRate& rate : rates) sum = {sum.peak + rate.peak, sum.mean + rate.mean};
+  return sum;
 }
 
-double measure_peak_flops(double seconds) { return measure_fma_rate(seconds).peak; }
+double measure_peak_flops(const Context& context, double seconds) { return measure_fma_rate(context, seconds).peak; }
 
-double measure_read_bandwidth() {
+double measure_read_bandwidth(const Context& context) {
   constexpr int64_t kFloats = 64 << 20;
+  Context all(context.threads());
   std::span<float> data;
   const Workspace memory([&](Layout& at) { data = at.array<float>(kFloats); });
   std::fill(data.begin(), data.end(), 1.0f);
   double best = 0;
-  std::vector<float> sinks(static_cast<size_t>(threads()) * 16);
+  std::vector<float> sinks(static_cast<size_t>(all.threads()) * 16);
   for (int i = 0; i < 5; ++i) {
     const double start = now();
-    parallel_ranges(kFloats, 1 << 16, [&](int64_t begin, int64_t end) {
-      sinks[static_cast<size_t>(thread_index()) * 16] =
-          HWY_DYNAMIC_DISPATCH(ReadLoop)(data.data() + begin, end - begin);
+    all.ranges(kFloats, 1 << 16, [&](int64_t begin, int64_t end, int thread) {
+      sinks[static_cast<size_t>(thread) * 16] = HWY_DYNAMIC_DISPATCH(ReadLoop)(data.data() + begin, end - begin);
     });
     best = std::max(best, 4.0 * kFloats / (now() - start));
   }

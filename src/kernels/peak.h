@@ -1,5 +1,6 @@
 // What the machine can do at best, measured: the yardstick of every speed that is reported.
 #pragma once
+#include "base/context.h"
 
 namespace longshot {
 
@@ -8,12 +9,12 @@ namespace longshot {
 struct FmaRate {
   double peak, mean;
 };
-FmaRate measure_fma_rate(double seconds);
+FmaRate measure_fma_rate(const Context& context, double seconds);
 
 // Flops per second of fused multiply-adds on registers only, all threads.
-double measure_peak_flops(double seconds = 0.05);
+double measure_peak_flops(const Context& context, double seconds = 0.05);
 // Bytes per second of a plain read loop over memory much larger than the caches, all threads.
-double measure_read_bandwidth();
+double measure_read_bandwidth(const Context& context);
 // The instruction set in use: "AVX2", ..
 const char* instruction_set();
 

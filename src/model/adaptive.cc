@@ -22,8 +22,8 @@ constexpr int64_t kPaddingRow = 1;          // fairseq's padding id, and by acci
 using RowList = std::span<const int64_t>;
 
 // out[i] = from[rows[i]]
-void gather(ConstMat from, RowList rows, Mat out) {
-  parallel_rows(out.rows, [&](int64_t first, int64_t count) {
+void gather(Context& context, ConstMat from, RowList rows, Mat out) {
+  parallel_rows(context, out.rows, [&](int64_t first, int64_t count) {
     for (int64_t i = first; i < first + count; ++i) {
       std::memcpy(out.row(i), from.row(rows[static_cast<size_t>(i)]), static_cast<size_t>(out.cols) * sizeof(float));
     }
@@ -32,8 +32,8 @@ void gather(ConstMat from, RowList rows, Mat out) {
 
 // to[rows[i]] += from[i]; rows may repeat: threads share out columns, so that the order of additions is
 // fixed.
-void scatter_add(ConstMat from, RowList rows, Mat to) {
-  parallel_ranges(from.cols, 16, [&](int64_t begin, int64_t end) {
+void scatter_add(Context& context, ConstMat from, RowList rows, Mat to) {
+  context.ranges(from.cols, 16, [&](int64_t begin, int64_t end) {
     for (int64_t i = 0; i < from.rows; ++i) {
       const float* source = from.row(i);
       float* target = to.row(rows[static_cast<size_t>(i)]);
@@ -49,8 +49,8 @@ std::function<float(int64_t, double)> xavier_uniform(int64_t out, int64_t in) {
 }
 
 // x[r] = x[r] - log sum_c e^x[r][c]
-void log_softmax(Mat x) {
-  parallel_rows(x.rows, [&](int64_t first, int64_t count) {
+void log_softmax(Context& context, Mat x) {
+  parallel_rows(context, x.rows, [&](int64_t first, int64_t count) {
     for (int64_t r = first; r < first + count; ++r) {
       float* row = x.row(r);
       const float largest = *std::max_element(row, row + x.cols);
@@ -93,7 +93,8 @@ AdaptiveEmbedding::AdaptiveEmbedding(const ModelConfig& config, Parameters& para
 }
 
 template <class F>
-void AdaptiveEmbedding::for_each_chunk(const AdaptiveBand& band, std::span<const int32_t> tokens, F f) {
+void AdaptiveEmbedding::for_each_chunk(Context& context, const AdaptiveBand& band, std::span<const int32_t> tokens,
+                                       F f) {
   const Mat table = parameters_.value_mat(band.words);
   size_t next = 0;
   while (next < tokens.size()) {
@@ -103,7 +104,7 @@ void AdaptiveEmbedding::for_each_chunk(const AdaptiveBand& band, std::span<const
     }
     if (rows_.empty()) return;
     const Mat words(words_.data, static_cast<int64_t>(rows_.size()), band.dim);
-    parallel_rows(words.rows, [&](int64_t first, int64_t count) {
+    parallel_rows(context, words.rows, [&](int64_t first, int64_t count) {
       for (int64_t i = first; i < first + count; ++i) {
         const int32_t token = tokens[static_cast<size_t>(rows_[static_cast<size_t>(i)])];
         std::memcpy(words.row(i), table.row(token - band.first), static_cast<size_t>(band.dim) * sizeof(float));
@@ -114,12 +115,12 @@ void AdaptiveEmbedding::for_each_chunk(const AdaptiveBand& band, std::span<const
 }
 
 // x_r = scale P W[id_r]
-void AdaptiveEmbedding::forward(std::span<const int32_t> tokens, Mat x) {
+void AdaptiveEmbedding::forward(Context& context, std::span<const int32_t> tokens, Mat x) {
   for (const AdaptiveBand& band : bands_) {
-    for_each_chunk(band, tokens, [&](RowList rows, Mat words) {
+    for_each_chunk(context, band, tokens, [&](RowList rows, Mat words) {
       const Mat projected = projected_.rows_from(0, words.rows);
-      gemm_nt(words, parameters_.value_mat(band.projection), projected);
-      parallel_rows(words.rows, [&](int64_t first, int64_t count) {
+      gemm_nt(context, words, parameters_.value_mat(band.projection), projected);
+      parallel_rows(context, words.rows, [&](int64_t first, int64_t count) {
         for (int64_t i = first; i < first + count; ++i) {
           const float* from = projected.row(i);
           float* to = x.row(rows[static_cast<size_t>(i)]);
@@ -131,26 +132,26 @@ void AdaptiveEmbedding::forward(std::span<const int32_t> tokens, Mat x) {
 }
 
 // With g = scale dx:  dP += g^T W[id],  dW[id] += g P
-void AdaptiveEmbedding::backward(std::span<const int32_t> tokens, ConstMat dx) {
+void AdaptiveEmbedding::backward(Context& context, std::span<const int32_t> tokens, ConstMat dx) {
   for (const AdaptiveBand& band : bands_) {
-    for_each_chunk(band, tokens, [&](RowList rows, Mat words) {
+    for_each_chunk(context, band, tokens, [&](RowList rows, Mat words) {
       const Mat g = projected_.rows_from(0, words.rows);
-      parallel_rows(g.rows, [&](int64_t first, int64_t count) {
+      parallel_rows(context, g.rows, [&](int64_t first, int64_t count) {
         for (int64_t i = first; i < first + count; ++i) {
           const float* from = dx.row(rows[static_cast<size_t>(i)]);
           float* to = g.row(i);
           for (int64_t c = 0; c < g.cols; ++c) to[c] = scale_ * from[c];
         }
       });
-      gemm_tn(g, words, parameters_.grad_mat(band.projection), true);
-      gemm_nn(g, parameters_.value_mat(band.projection), words);  // words is read no more: it takes g P
+      gemm_tn(context, g, words, parameters_.grad_mat(band.projection), true);
+      gemm_nn(context, g, parameters_.value_mat(band.projection), words);  // words is read no more: it takes g P
       for (int64_t& row : rows_) row = tokens[static_cast<size_t>(row)] - band.first;
       if (padding_rows_) {
         for (int64_t i = 0; i < words.rows; ++i) {
           if (rows_[static_cast<size_t>(i)] == kPaddingRow) std::fill_n(words.row(i), words.cols, 0.0f);
         }
       }
-      scatter_add(words, rows_, parameters_.grad_mat(band.words));
+      scatter_add(context, words, rows_, parameters_.grad_mat(band.words));
     });
   }
 }
@@ -206,26 +207,26 @@ Dropout AdaptiveSoftmax::input_dropout(const Gradient* gradient) const {
   return gradient ? Dropout{dropout_, mix64(gradient->dropout_key), 0} : Dropout{};
 }
 
-void AdaptiveSoftmax::loss(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
-                           std::span<float> losses) {
-  run(hidden, targets, scratch, losses, nullptr);
+void AdaptiveSoftmax::loss(Context& context, ConstMat hidden, std::span<const int32_t> targets,
+                           std::span<float> scratch, std::span<float> losses) {
+  run(context, hidden, targets, scratch, losses, nullptr);
 }
 
-void AdaptiveSoftmax::loss_and_gradient(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
-                                        std::span<float> losses, const Gradient& gradient) {
-  run(hidden, targets, scratch, losses, &gradient);
+void AdaptiveSoftmax::loss_and_gradient(Context& context, ConstMat hidden, std::span<const int32_t> targets,
+                                        std::span<float> scratch, std::span<float> losses, const Gradient& gradient) {
+  run(context, hidden, targets, scratch, losses, &gradient);
 }
 
-void AdaptiveSoftmax::run(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
+void AdaptiveSoftmax::run(Context& context, ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
                           std::span<float> losses, const Gradient* gradient) {
-  run_head(hidden, targets, scratch, losses, gradient);
-  for (size_t k = 1; k < bands_.size(); ++k) run_tail(k, hidden, targets, scratch, losses, gradient);
+  run_head(context, hidden, targets, scratch, losses, gradient);
+  for (size_t k = 1; k < bands_.size(); ++k) run_tail(context, k, hidden, targets, scratch, losses, gradient);
 }
 
 // 1 hd = drop(h)   2 logits = hd [W_0; clusters]^T   3 loss, g   4 dW += g^T hd   5 dh = drop(g [W_0;
 // clusters])
-void AdaptiveSoftmax::run_head(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
-                               std::span<float> losses, const Gradient* gradient) {
+void AdaptiveSoftmax::run_head(Context& context, ConstMat hidden, std::span<const int32_t> targets,
+                               std::span<float> scratch, std::span<float> losses, const Gradient* gradient) {
   const int64_t words = bands_[0].size, clusters = static_cast<int64_t>(bands_.size()) - 1;
   targets_.assign(targets.begin(), targets.end());
   for (int32_t& target : targets_) {
@@ -241,22 +242,22 @@ void AdaptiveSoftmax::run_head(ConstMat hidden, std::span<const int32_t> targets
   const int64_t step = static_cast<int64_t>(scratch.size()) / floats_per_row(0);
   for (int64_t first = 0; first < hidden.rows; first += step) {
     const Chunk m = chunk(0, std::min(step, hidden.rows - first), scratch.data());
-    parallel_rows(m.hidden.rows, [&](int64_t r, int64_t n) {
+    parallel_rows(context, m.hidden.rows, [&](int64_t r, int64_t n) {
       drop_rows(hidden.rows_from(first + r, n), drop.block(first + r), m.hidden.rows_from(r, n));
     });
-    gemm_nt(m.hidden, w, m.logits.cols_from(0, words));
-    gemm_nt(m.hidden, c, m.logits.cols_from(words, clusters));
-    parallel_rows(m.logits.rows, [&](int64_t r, int64_t n) {
+    gemm_nt(context, m.hidden, w, m.logits.cols_from(0, words));
+    gemm_nt(context, m.hidden, c, m.logits.cols_from(words, clusters));
+    parallel_rows(context, m.logits.rows, [&](int64_t r, int64_t n) {
       cross_entropy(m.logits.rows_from(r, n), targets_.data() + first + r, losses.data() + first + r,
                     gradient != nullptr, gradient ? gradient->scale : 0);
     });
     if (!gradient) continue;
     const Mat g_words = m.logits.cols_from(0, words), g_clusters = m.logits.cols_from(words, clusters);
-    gemm_tn(g_words, m.hidden, parameters_.grad_mat(bands_[0].words), true);
-    gemm_tn(g_clusters, m.hidden, parameters_.grad_mat(clusters_), true);
-    gemm_nn(g_words, w, m.d_hidden);
-    gemm_nn(g_clusters, c, m.d_hidden, true);
-    parallel_rows(m.hidden.rows, [&](int64_t r, int64_t n) {
+    gemm_tn(context, g_words, m.hidden, parameters_.grad_mat(bands_[0].words), true);
+    gemm_tn(context, g_clusters, m.hidden, parameters_.grad_mat(clusters_), true);
+    gemm_nn(context, g_words, w, m.d_hidden);
+    gemm_nn(context, g_clusters, c, m.d_hidden, true);
+    parallel_rows(context, m.hidden.rows, [&](int64_t r, int64_t n) {
       drop_rows(m.d_hidden.rows_from(r, n), drop.block(first + r), gradient->d_hidden.rows_from(first + r, n));
     });
   }
@@ -265,8 +266,8 @@ void AdaptiveSoftmax::run_head(ConstMat hidden, std::span<const int32_t> targets
 // For the tokens of band k:
 // 1 hd = drop(h)   2 z = hd P   3 zd = drop(z)   4 logits = zd W^T   5 loss, g
 // 4 dW += g^T zd   3 dz = drop(g W)   2 dP += hd^T dz,  dhd = dz P^T   1 dh += drop(dhd)
-void AdaptiveSoftmax::run_tail(size_t k, ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
-                               std::span<float> losses, const Gradient* gradient) {
+void AdaptiveSoftmax::run_tail(Context& context, size_t k, ConstMat hidden, std::span<const int32_t> targets,
+                               std::span<float> scratch, std::span<float> losses, const Gradient* gradient) {
   const AdaptiveBand& band = bands_[k];
   rows_.clear();
   targets_.clear();
@@ -288,54 +289,54 @@ void AdaptiveSoftmax::run_tail(size_t k, ConstMat hidden, std::span<const int32_
     const RowList rows = RowList(rows_).subspan(static_cast<size_t>(first), static_cast<size_t>(m.hidden.rows));
     const auto drop_each = [&](Mat x) {  // rows of x are rows of the whole
       if (drop.rate == 0) return;
-      parallel_rows(x.rows, [&](int64_t r, int64_t n) {
+      parallel_rows(context, x.rows, [&](int64_t r, int64_t n) {
         for (int64_t i = r; i < r + n; ++i) {
           drop_rows(x.rows_from(i, 1), drop.block(rows[static_cast<size_t>(i)]), x.rows_from(i, 1));
         }
       });
     };
     const auto drop_tail = [&](ConstMat x, Mat out) {
-      parallel_rows(x.rows, [&](int64_t r, int64_t n) {
+      parallel_rows(context, x.rows, [&](int64_t r, int64_t n) {
         drop_rows(x.rows_from(r, n), tail_drop.block(first + r), out.rows_from(r, n));
       });
     };
-    gather(hidden, rows, m.hidden);
+    gather(context, hidden, rows, m.hidden);
     drop_each(m.hidden);
-    gemm_nn(m.hidden, p, m.reduced);
+    gemm_nn(context, m.hidden, p, m.reduced);
     drop_tail(m.reduced, m.dropped);
-    gemm_nt(m.dropped, w, m.logits);
-    parallel_rows(m.logits.rows, [&](int64_t r, int64_t n) {
+    gemm_nt(context, m.dropped, w, m.logits);
+    parallel_rows(context, m.logits.rows, [&](int64_t r, int64_t n) {
       cross_entropy(m.logits.rows_from(r, n), targets_.data() + first + r, losses_.data() + first + r,
                     gradient != nullptr, gradient ? gradient->scale : 0);
     });
     if (!gradient) continue;
-    gemm_tn(m.logits, m.dropped, parameters_.grad_mat(band.words), true);
-    gemm_nn(m.logits, w, m.d_reduced);
+    gemm_tn(context, m.logits, m.dropped, parameters_.grad_mat(band.words), true);
+    gemm_nn(context, m.logits, w, m.d_reduced);
     drop_tail(m.d_reduced, m.d_reduced);
-    gemm_tn(m.hidden, m.d_reduced, parameters_.grad_mat(band.projection), true);
-    gemm_nt(m.d_reduced, p, m.d_hidden);
+    gemm_tn(context, m.hidden, m.d_reduced, parameters_.grad_mat(band.projection), true);
+    gemm_nt(context, m.d_reduced, p, m.d_hidden);
     drop_each(m.d_hidden);
-    scatter_add(m.d_hidden, rows, gradient->d_hidden);
+    scatter_add(context, m.d_hidden, rows, gradient->d_hidden);
   }
   for (size_t i = 0; i < rows_.size(); ++i) losses[static_cast<size_t>(rows_[i])] += losses_[i];
 }
 
-void AdaptiveSoftmax::log_probabilities(ConstMat hidden, Mat out) {
+void AdaptiveSoftmax::log_probabilities(Context& context, ConstMat hidden, Mat out) {
   const int64_t words = bands_[0].size, clusters = static_cast<int64_t>(bands_.size()) - 1;
   std::vector<float> head_memory(static_cast<size_t>(hidden.rows * columns(0)));
   const Mat head(head_memory.data(), hidden.rows, columns(0));
-  gemm_nt(hidden, parameters_.value_mat(bands_[0].words), head.cols_from(0, words));
-  gemm_nt(hidden, parameters_.value_mat(clusters_), head.cols_from(words, clusters));
-  log_softmax(head);
+  gemm_nt(context, hidden, parameters_.value_mat(bands_[0].words), head.cols_from(0, words));
+  gemm_nt(context, hidden, parameters_.value_mat(clusters_), head.cols_from(words, clusters));
+  log_softmax(context, head);
   for (int64_t r = 0; r < out.rows; ++r) std::copy_n(head.row(r), words, out.row(r));
   for (size_t k = 1; k < bands_.size(); ++k) {
     const AdaptiveBand& band = bands_[k];
     std::vector<float> reduced_memory(static_cast<size_t>(hidden.rows * band.dim));
     const Mat reduced(reduced_memory.data(), hidden.rows, band.dim);
     const Mat tail = out.cols_from(band.first, band.size);
-    gemm_nn(hidden, parameters_.value_mat(band.projection), reduced);
-    gemm_nt(reduced, parameters_.value_mat(band.words), tail);
-    log_softmax(tail);
+    gemm_nn(context, hidden, parameters_.value_mat(band.projection), reduced);
+    gemm_nt(context, reduced, parameters_.value_mat(band.words), tail);
+    log_softmax(context, tail);
     for (int64_t r = 0; r < tail.rows; ++r) {
       const float cluster = head(r, words + static_cast<int64_t>(k) - 1);
       for (int64_t c = 0; c < tail.cols; ++c) tail(r, c) += cluster;

@@ -30,13 +30,13 @@ AdaptiveBands add_adaptive_bands(const ModelConfig& config, Parameters& paramete
 class AdaptiveEmbedding : public InputEmbedding {
  public:
   AdaptiveEmbedding(const ModelConfig& config, Parameters& parameters, AdaptiveBands bands);
-  void forward(std::span<const int32_t> tokens, Mat x) override;
-  void backward(std::span<const int32_t> tokens, ConstMat dx) override;
+  void forward(Context& context, std::span<const int32_t> tokens, Mat x) override;
+  void backward(Context& context, std::span<const int32_t> tokens, ConstMat dx) override;
 
  private:
   // f(rows, words): the places in `tokens` of up to a chunk of tokens of the band, and their vectors W_k[id].
   template <class F>
-  void for_each_chunk(const AdaptiveBand& band, std::span<const int32_t> tokens, F f);
+  void for_each_chunk(Context& context, const AdaptiveBand& band, std::span<const int32_t> tokens, F f);
 
   Parameters& parameters_;
   AdaptiveBands bands_;
@@ -51,23 +51,23 @@ class AdaptiveSoftmax : public OutputLoss {
  public:
   AdaptiveSoftmax(const ModelConfig& config, Parameters& parameters, AdaptiveBands bands);
   int64_t scratch_floats(int64_t rows) const override;
-  void loss(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
+  void loss(Context& context, ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
             std::span<float> losses) override;
-  void loss_and_gradient(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
+  void loss_and_gradient(Context& context, ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
                          std::span<float> losses, const Gradient& gradient) override;
-  void log_probabilities(ConstMat hidden, Mat out) override;
+  void log_probabilities(Context& context, ConstMat hidden, Mat out) override;
 
  private:
   struct Chunk;
   Chunk chunk(size_t band, int64_t rows, float* scratch) const;
   int64_t floats_per_row(size_t band) const;
   int64_t columns(size_t band) const;
-  void run(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch, std::span<float> losses,
-           const Gradient* gradient);
-  void run_head(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch, std::span<float> losses,
-                const Gradient* gradient);
-  void run_tail(size_t band, ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
+  void run(Context& context, ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
+           std::span<float> losses, const Gradient* gradient);
+  void run_head(Context& context, ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
                 std::span<float> losses, const Gradient* gradient);
+  void run_tail(Context& context, size_t band, ConstMat hidden, std::span<const int32_t> targets,
+                std::span<float> scratch, std::span<float> losses, const Gradient* gradient);
   Dropout input_dropout(const Gradient* gradient) const;
 
   Parameters& parameters_;

@@ -13,9 +13,9 @@ TokenEmbedding::TokenEmbedding(const ModelConfig& config, Parameters& parameters
 }
 
 // x_r = scale E[token_r]
-void TokenEmbedding::forward(std::span<const int32_t> tokens, Mat x) {
+void TokenEmbedding::forward(Context& context, std::span<const int32_t> tokens, Mat x) {
   const Mat table = parameters_.value_mat(weight_);
-  parallel_rows(x.rows, [&](int64_t first, int64_t count) {
+  parallel_rows(context, x.rows, [&](int64_t first, int64_t count) {
     for (int64_t r = first; r < first + count; ++r) {
       const float* from = table.row(tokens[static_cast<size_t>(r)]);
       float* to = x.row(r);
@@ -25,9 +25,9 @@ void TokenEmbedding::forward(std::span<const int32_t> tokens, Mat x) {
 }
 
 // dE[token_r] += scale dx_r. Threads share out columns, so that equal tokens add up in a fixed order.
-void TokenEmbedding::backward(std::span<const int32_t> tokens, ConstMat dx) {
+void TokenEmbedding::backward(Context& context, std::span<const int32_t> tokens, ConstMat dx) {
   const Mat d_table = parameters_.grad_mat(weight_);
-  parallel_ranges(dx.cols, 32, [&](int64_t begin, int64_t end) {
+  context.ranges(dx.cols, 32, [&](int64_t begin, int64_t end) {
     for (int64_t r = 0; r < dx.rows; ++r) {
       const float* from = dx.row(r);
       float* to = d_table.row(tokens[static_cast<size_t>(r)]);

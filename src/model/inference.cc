@@ -11,7 +11,8 @@ constexpr int64_t kChunkTokens = 4096;  // of all sequences; enough to feed the 
 
 }  // namespace
 
-Inference::Inference(Transformer& model, Config config) : model_(model), config_(config) {
+Inference::Inference(Context& context, Transformer& model, Config config)
+    : context_(context), model_(model), config_(config) {
   require_usage(config.sequences > 0 && config.tokens > 0, "inference needs at least one sequence and one token");
   // Rows of several sequences are not contiguous after a cut, so only a single one is cut into chunks.
   chunk_ = config.sequences == 1 ? std::min(config.tokens, kChunkTokens) : config.tokens;
@@ -28,7 +29,7 @@ void Inference::layout(Layout& at) {
   x_ = at.mat(rows, c.dim);
   if (c.final_norm) final_ = at.mat(rows, c.dim);
   activations_.layout(at, c, shape);
-  scratch_.layout(at, c, shape, {});
+  scratch_.layout(at, context_, c, shape, {});
   for (KeyStore& store : stores_) {
     store.layout(at, config_.sequences * c.heads, std::max(config_.capacity, config_.tokens), c.head_dim());
   }
@@ -46,7 +47,7 @@ ConstMat Inference::run(const Tokens& tokens, int64_t wanted_from) {
   require(config_.capacity == 0 || past_ + length <= config_.capacity, "the cache holds {} tokens, {} are wanted",
           config_.capacity, past_ + length);
   model_.prepare_positions(std::max(config_.capacity, config_.tokens));
-  model_.embed(tokens.inputs, length, past_, x_.rows_from(0, rows));
+  model_.embed(context_, tokens.inputs, length, past_, x_.rows_from(0, rows));
   visited_ = {};
   int64_t kept = rows;  // rows of the result at the front of x_
   for (int64_t layer = 0; layer < c.layers; ++layer) {
@@ -71,7 +72,7 @@ ConstMat Inference::run(const Tokens& tokens, int64_t wanted_from) {
       a.input = x_.rows_from(first * config_.sequences, n);
       a.qkv = a.qkv.rows_from(0, n);
       a.output = x_.rows_from(out, out_rows);
-      model_.layers()[static_cast<size_t>(layer)].forward(pass, a, scratch_);
+      model_.layers()[static_cast<size_t>(layer)].forward(context_, pass, a, scratch_);
       if (last) kept += out_rows;
       const TileCount tiles = count_tiles(pass.shape, {a.visited});
       visited_.seen += tiles.seen;
@@ -79,17 +80,18 @@ ConstMat Inference::run(const Tokens& tokens, int64_t wanted_from) {
     }
   }
   if (config_.capacity > 0) past_ += length;
-  return model_.final_hidden(x_.rows_from(0, kept), final_.data ? final_.rows_from(0, kept) : final_, {mean_, rstd_});
+  return model_.final_hidden(context_, x_.rows_from(0, kept), final_.data ? final_.rows_from(0, kept) : final_,
+                             {mean_, rstd_});
 }
 
 void Inference::score(const Tokens& tokens, std::span<const int32_t> targets, int64_t scored_from,
                       std::span<float> losses) {
   const ConstMat hidden = run(tokens, scored_from);
-  model_.output().loss(hidden, targets, output_scratch_, losses);
+  model_.output().loss(context_, hidden, targets, output_scratch_, losses);
 }
 
 void Inference::log_probabilities(const Tokens& tokens, int64_t wanted_from, Mat out) {
-  model_.output().log_probabilities(run(tokens, wanted_from), out);
+  model_.output().log_probabilities(context_, run(tokens, wanted_from), out);
 }
 
 }  // namespace longshot

@@ -15,7 +15,7 @@ class Inference {
     int64_t tokens = 0;    // most tokens of a sequence that are given at once
     int64_t capacity = 0;  // with a cache: most tokens of a sequence in all; 0: no cache
   };
-  Inference(Transformer& model, Config config);
+  Inference(Context& context, Transformer& model, Config config);
 
   struct Tokens {
     std::span<const int32_t> inputs;     // [B, T]
@@ -42,6 +42,7 @@ class Inference {
   // Hidden vectors of the wanted tokens, [B (T - wanted_from), C].
   ConstMat run(const Tokens& tokens, int64_t wanted_from);
 
+  Context& context_;
   Transformer& model_;
   Config config_;
   int64_t chunk_;  // tokens of a sequence per pass through a block

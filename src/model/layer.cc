@@ -37,14 +37,15 @@ void LayerActivations::layout(Layout& at, const ModelConfig& config, const Atten
   }
 }
 
-void LayerScratch::layout(Layout& at, const ModelConfig& config, const AttentionShape& shape, Needs needs) {
+void LayerScratch::layout(Layout& at, const Context& context, const ModelConfig& config, const AttentionShape& shape,
+                          Needs needs) {
   const int64_t rows = shape.sequences * shape.queries, width = config.dim;
   normed = at.mat(rows, width);
   branch = at.mat(rows, width);
   active = at.mat(rows, config.ffn_dim());
   mean = at.array<float>(rows);
   rstd = at.array<float>(rows);
-  attention.layout(at, shape, needs.training, needs.bias_gradient);
+  attention.layout(at, context, shape, needs.training, needs.bias_gradient);
   if (!needs.training) {
     residual = at.mat(rows, width);
     return;
@@ -84,25 +85,27 @@ AttentionOptions Layer::attention_options(const LayerPass& pass) const {
 }
 
 // What a branch works on: the normalised input, or the input itself.
-ConstMat Layer::branch_input(const NormLayer& norm, ConstMat x, LayerScratch& s) const {
+ConstMat Layer::branch_input(Context& context, const NormLayer& norm, ConstMat x, LayerScratch& s) const {
   if (!pre_norm_) return x;
   const Mat y = s.normed.rows_from(0, x.rows);
-  norm.forward(x, y, {s.mean, s.rstd});
+  norm.forward(context, x, y, {s.mean, s.rstd});
   return y;
 }
 
 // dx += gradient of branch_input.
-void Layer::branch_input_backward(const NormLayer& norm, ConstMat x, ConstMat d_input, LayerScratch& s, Mat dx) const {
-  if (pre_norm_) return norm.backward(d_input, x, {s.mean, s.rstd}, dx);
-  parallel_rows(x.rows, [&](int64_t r, int64_t n) {
+void Layer::branch_input_backward(Context& context, const NormLayer& norm, ConstMat x, ConstMat d_input,
+                                  LayerScratch& s, Mat dx) const {
+  if (pre_norm_) return norm.backward(context, d_input, x, {s.mean, s.rstd}, dx);
+  parallel_rows(context, x.rows, [&](int64_t r, int64_t n) {
     add_residual(dx.rows_from(r, n), d_input.rows_from(r, n), nullptr, {}, dx.rows_from(r, n));
   });
 }
 
 // pre: out = x + drop(y + bias);   post: sum = x + drop(y + bias), out = norm(sum)
-void Layer::add_branch(const Branch& b, ConstMat x, ConstMat y, LayerScratch& s, Mat sum, Mat out) const {
+void Layer::add_branch(Context& context, const Branch& b, ConstMat x, ConstMat y, LayerScratch& s, Mat sum,
+                       Mat out) const {
   const Norm norm = b.norm.view();
-  parallel_rows(x.rows, [&](int64_t r, int64_t n) {
+  parallel_rows(context, x.rows, [&](int64_t r, int64_t n) {
     const Mat to = (pre_norm_ ? out : sum).rows_from(r, n);
     add_residual(x.rows_from(r, n), y.rows_from(r, n), b.projection.bias(), b.drop.block(r), to);
     if (!pre_norm_) norm_forward(norm, to, out.rows_from(r, n), s.mean.data() + r, s.rstd.data() + r);
@@ -111,69 +114,71 @@ void Layer::add_branch(const Branch& b, ConstMat x, ConstMat y, LayerScratch& s,
 
 // On entry dx is the gradient of out. On return it is the gradient of x through the residual connection alone, and
 // the result is the gradient of y.
-ConstMat Layer::add_branch_backward(const Branch& b, ConstMat sum, LayerScratch& s, Mat dx) const {
+ConstMat Layer::add_branch_backward(Context& context, const Branch& b, ConstMat sum, LayerScratch& s, Mat dx) const {
   if (!pre_norm_) {
-    b.norm.forward(sum, s.normed, {s.mean, s.rstd});
+    b.norm.forward(context, sum, s.normed, {s.mean, s.rstd});
     std::memset(s.d_branch.data, 0, sizeof(float) * static_cast<size_t>(dx.rows * dx.cols));
-    b.norm.backward(dx, sum, {s.mean, s.rstd}, s.d_branch);
-    parallel_rows(dx.rows,
+    b.norm.backward(context, dx, sum, {s.mean, s.rstd}, s.d_branch);
+    parallel_rows(context, dx.rows,
                   [&](int64_t r, int64_t n) { drop_rows(s.d_branch.rows_from(r, n), {}, dx.rows_from(r, n)); });
   }
   if (b.drop.rate == 0) return dx;
-  parallel_rows(dx.rows, [&](int64_t r, int64_t n) {
+  parallel_rows(context, dx.rows, [&](int64_t r, int64_t n) {
     drop_rows(dx.rows_from(r, n), b.drop.block(r), s.d_branch.rows_from(r, n));
   });
   return s.d_branch;
 }
 
 // Context-only tokens need no query.
-void Layer::project_qkv(const LayerPass& pass, ConstMat x, Mat qkv) const {
+void Layer::project_qkv(Context& context, const LayerPass& pass, ConstMat x, Mat qkv) const {
   const AttentionShape& shape = pass.shape;
   if (shape.skip == 0) {
-    gemm_nt(x, qkv_.weight(), qkv);
+    gemm_nt(context, x, qkv_.weight(), qkv);
   } else {
-    gemm_nt(x, qkv_.weight().rows_from(config_.dim, 2 * config_.dim), qkv.cols_from(config_.dim, 2 * config_.dim));
+    gemm_nt(context, x, qkv_.weight().rows_from(config_.dim, 2 * config_.dim),
+            qkv.cols_from(config_.dim, 2 * config_.dim));
     for (int64_t b = 0; b < shape.sequences && shape.wanted() > 0; ++b) {
       const int64_t first = b * shape.queries + shape.skip;
-      gemm_nt(x.rows_from(first, shape.wanted()), qkv_.weight().rows_from(0, config_.dim),
+      gemm_nt(context, x.rows_from(first, shape.wanted()), qkv_.weight().rows_from(0, config_.dim),
               qkv.rows_from(first, shape.wanted()).cols_from(0, config_.dim));
     }
   }
   if (!qkv_.bias()) return;
-  parallel_rows(qkv.rows, [&](int64_t r, int64_t n) { add_bias(qkv.rows_from(r, n), qkv_.bias()); });
+  parallel_rows(context, qkv.rows, [&](int64_t r, int64_t n) { add_bias(qkv.rows_from(r, n), qkv_.bias()); });
 }
 
 // Overlapping windows of one stream: each token's query, key and value are computed once, then copied to every window.
-void Layer::project_shared_qkv(const LayerPass& pass, LayerActivations& a, LayerScratch& s) const {
+void Layer::project_shared_qkv(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const {
   const int64_t T = pass.shape.queries, shift = pass.shift, tokens = T + (pass.shape.sequences - 1) * shift;
   const Mat x = s.branch.rows_from(0, tokens);
   const Mat qkv(a.hidden.data, tokens, 3 * config_.dim);
   const auto copy_row = [](ConstMat from, int64_t r, Mat to, int64_t q) {
     std::memcpy(to.row(q), from.row(r), sizeof(float) * static_cast<size_t>(to.cols));
   };
-  parallel_rows(tokens, [&](int64_t first, int64_t n) {
+  parallel_rows(context, tokens, [&](int64_t first, int64_t n) {
     for (int64_t i = first; i < first + n; ++i) {
       const int64_t b = i < T ? 0 : (i - T) / shift + 1;  // the first window that holds token i
       copy_row(a.input, b * T + i - b * shift, x, i);
     }
   });
-  project_qkv(pass, branch_input(attention_norm_, x, s), qkv);
-  parallel_rows(a.qkv.rows, [&](int64_t first, int64_t n) {
+  project_qkv(context, pass, branch_input(context, attention_norm_, x, s), qkv);
+  parallel_rows(context, a.qkv.rows, [&](int64_t first, int64_t n) {
     for (int64_t r = first; r < first + n; ++r) copy_row(qkv, r / T * shift + r % T, a.qkv, r);
   });
 }
 
 // 1 attention  2 its projection  3 feed-forward in  4 activation  5 feed-forward out
-void Layer::forward(const LayerPass& pass, LayerActivations& a, LayerScratch& s) const {
+void Layer::forward(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const {
   const AttentionShape& shape = pass.shape;
   const int64_t distinct = shape.queries + (shape.sequences - 1) * pass.shift;
   const bool room = distinct * 3 * config_.dim <= a.hidden.rows * a.hidden.cols;  // narrow feed-forwards have none
   if (pass.shift > 0 && shape.skip == 0 && room) {
-    project_shared_qkv(pass, a, s);
+    project_shared_qkv(context, pass, a, s);
   } else {
-    project_qkv(pass, branch_input(attention_norm_, a.input, s), a.qkv);
+    project_qkv(context, pass, branch_input(context, attention_norm_, a.input, s), a.qkv);
   }
-  attention_forward(shape, attention_options(pass), a.qkv, *pass.store, s.attention, a.mixed, a.lse, {a.visited});
+  attention_forward(context, shape, attention_options(pass), a.qkv, *pass.store, s.attention, a.mixed, a.lse,
+                    {a.visited});
 
   const int64_t rows = shape.sequences * shape.wanted();
   ConstMat input = a.input;
@@ -188,46 +193,47 @@ void Layer::forward(const LayerPass& pass, LayerActivations& a, LayerScratch& s)
   }
   const auto cut = [&](Mat m) { return m.data ? m.rows_from(0, rows) : m; };
   const Mat branch = cut(s.branch), middle = cut(a.middle), hidden = cut(a.hidden), active = cut(s.active);
-  gemm_nt(cut(a.mixed), out_.weight(), branch);
-  add_branch({attention_norm_, out_, dropout(pass, Place::kAttentionBranch)}, input, branch, s, cut(a.middle_sum),
-             middle);
+  gemm_nt(context, cut(a.mixed), out_.weight(), branch);
+  add_branch(context, {attention_norm_, out_, dropout(pass, Place::kAttentionBranch)}, input, branch, s,
+             cut(a.middle_sum), middle);
 
-  gemm_nt(branch_input(ffn_norm_, middle, s), ffn_in_.weight(), hidden);
+  gemm_nt(context, branch_input(context, ffn_norm_, middle, s), ffn_in_.weight(), hidden);
   const Dropout drop = dropout(pass, Place::kActivation);
-  parallel_rows(rows, [&](int64_t r, int64_t n) {
+  parallel_rows(context, rows, [&](int64_t r, int64_t n) {
     activation_forward(activation_, hidden.rows_from(r, n), ffn_in_.bias(), drop.block(r), active.rows_from(r, n));
   });
-  gemm_nt(active, ffn_out_.weight(), branch);
-  add_branch({ffn_norm_, ffn_out_, dropout(pass, Place::kFfnBranch)}, middle, branch, s, cut(a.output_sum),
+  gemm_nt(context, active, ffn_out_.weight(), branch);
+  add_branch(context, {ffn_norm_, ffn_out_, dropout(pass, Place::kFfnBranch)}, middle, branch, s, cut(a.output_sum),
              cut(a.output));
 }
 
 // 5 feed-forward out  4 activation  3 feed-forward in  2 attention's projection  1 attention
-void Layer::backward(const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx) const {
+void Layer::backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s,
+                     Mat dx) const {
   const Branch ffn{ffn_norm_, ffn_out_, dropout(pass, Place::kFfnBranch)};
-  const ConstMat d_ffn = add_branch_backward(ffn, a.output_sum, s, dx);
+  const ConstMat d_ffn = add_branch_backward(context, ffn, a.output_sum, s, dx);
   const Dropout drop = dropout(pass, Place::kActivation);
-  parallel_rows(dx.rows, [&](int64_t r, int64_t n) {  // a.hidden holds its bias already
+  parallel_rows(context, dx.rows, [&](int64_t r, int64_t n) {  // a.hidden holds its bias already
     activation_forward(activation_, a.hidden.rows_from(r, n), nullptr, drop.block(r), s.active.rows_from(r, n));
   });
-  ffn_out_.backward(s.active, d_ffn, s.d_active);
-  parallel_rows(dx.rows, [&](int64_t r, int64_t n) {
+  ffn_out_.backward(context, s.active, d_ffn, s.d_active);
+  parallel_rows(context, dx.rows, [&](int64_t r, int64_t n) {
     activation_backward(activation_, a.hidden.rows_from(r, n), s.d_active.rows_from(r, n), drop.block(r),
                         s.d_hidden.rows_from(r, n));
   });
-  ffn_in_.backward(branch_input(ffn_norm_, a.middle, s), s.d_hidden, s.branch);
-  branch_input_backward(ffn_norm_, a.middle, s.branch, s, dx);
+  ffn_in_.backward(context, branch_input(context, ffn_norm_, a.middle, s), s.d_hidden, s.branch);
+  branch_input_backward(context, ffn_norm_, a.middle, s.branch, s, dx);
 
   const Branch attention{attention_norm_, out_, dropout(pass, Place::kAttentionBranch)};
-  const ConstMat d_projection = add_branch_backward(attention, a.middle_sum, s, dx);
-  out_.backward(a.mixed, d_projection, s.d_mixed);
+  const ConstMat d_projection = add_branch_backward(context, attention, a.middle_sum, s, dx);
+  out_.backward(context, a.mixed, d_projection, s.d_mixed);
   if (pass.attention.bias.wants_gradient) {
     std::memset(s.d_bias.data, 0, sizeof(float) * static_cast<size_t>(s.d_bias.rows * s.d_bias.cols));
   }
-  attention_backward(pass.shape, attention_options(pass), {a.qkv, a.mixed, a.lse, {a.visited}}, s.d_mixed, s.attention,
-                     s.d_qkv, s.d_bias);
-  qkv_.backward(branch_input(attention_norm_, a.input, s), s.d_qkv, s.branch);
-  branch_input_backward(attention_norm_, a.input, s.branch, s, dx);
+  attention_backward(context, pass.shape, attention_options(pass), {a.qkv, a.mixed, a.lse, {a.visited}}, s.d_mixed,
+                     s.attention, s.d_qkv, s.d_bias);
+  qkv_.backward(context, branch_input(context, attention_norm_, a.input, s), s.d_qkv, s.branch);
+  branch_input_backward(context, attention_norm_, a.input, s.branch, s, dx);
 }
 
 }  // namespace longshot

@@ -45,7 +45,7 @@ struct LayerScratch {
   struct Needs {
     bool training = false, bias_gradient = false;
   };
-  void layout(Layout& at, const ModelConfig& config, const AttentionShape& shape, Needs needs);
+  void layout(Layout& at, const Context& context, const ModelConfig& config, const AttentionShape& shape, Needs needs);
 };
 
 // One pass over a block.
@@ -63,27 +63,28 @@ class Layer {
   Layer(const ModelConfig& config, Parameters& parameters, int64_t index);
 
   // a.output from a.input. With shape.skip > 0 the output has rows for the wanted tokens only.
-  void forward(const LayerPass& pass, LayerActivations& a, LayerScratch& s) const;
+  void forward(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const;
   // dx[N, C]: gradient of the output on entry, of the input on return. Adds to the parameters' gradients;
   // s.d_bias holds the gradient of the bias where it is wanted.
-  void backward(const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx) const;
+  void backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx) const;
 
  private:
   enum class Place : uint64_t { kAttention = 1, kActivation = 2, kAttentionBranch = 3, kFfnBranch = 4 };
   Dropout dropout(const LayerPass& pass, Place place) const;
   AttentionOptions attention_options(const LayerPass& pass) const;
 
-  void project_qkv(const LayerPass& pass, ConstMat x, Mat qkv) const;
-  void project_shared_qkv(const LayerPass& pass, LayerActivations& a, LayerScratch& s) const;
-  ConstMat branch_input(const NormLayer& norm, ConstMat x, LayerScratch& s) const;
+  void project_qkv(Context& context, const LayerPass& pass, ConstMat x, Mat qkv) const;
+  void project_shared_qkv(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const;
+  ConstMat branch_input(Context& context, const NormLayer& norm, ConstMat x, LayerScratch& s) const;
   struct Branch {  // the end of a branch: y is the projection's output
     const NormLayer& norm;
     const Linear& projection;
     Dropout drop;
   };
-  void add_branch(const Branch& b, ConstMat x, ConstMat y, LayerScratch& s, Mat sum, Mat out) const;
-  ConstMat add_branch_backward(const Branch& b, ConstMat sum, LayerScratch& s, Mat dx) const;
-  void branch_input_backward(const NormLayer& norm, ConstMat x, ConstMat d_input, LayerScratch& s, Mat dx) const;
+  void add_branch(Context& context, const Branch& b, ConstMat x, ConstMat y, LayerScratch& s, Mat sum, Mat out) const;
+  ConstMat add_branch_backward(Context& context, const Branch& b, ConstMat sum, LayerScratch& s, Mat dx) const;
+  void branch_input_backward(Context& context, const NormLayer& norm, ConstMat x, ConstMat d_input, LayerScratch& s,
+                             Mat dx) const;
 
   const ModelConfig& config_;
   bool pre_norm_;

@@ -15,7 +15,7 @@ class OutputLoss {
   // Floats of scratch memory that the calls below want for up to `rows` rows.
   virtual int64_t scratch_floats(int64_t rows) const = 0;
   // losses[r] = -ln p(target_r | hidden_r); 0 where the target is negative.
-  virtual void loss(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
+  virtual void loss(Context& context, ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
                     std::span<float> losses) = 0;
   // The same, and with loss = scale * sum: d_hidden, and adds to the parameters' gradients.
   struct Gradient {
@@ -23,10 +23,10 @@ class OutputLoss {
     Mat d_hidden;              // [rows, C]
     uint64_t dropout_key = 0;  // for outputs that have dropout of their own
   };
-  virtual void loss_and_gradient(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
-                                 std::span<float> losses, const Gradient& gradient) = 0;
+  virtual void loss_and_gradient(Context& context, ConstMat hidden, std::span<const int32_t> targets,
+                                 std::span<float> scratch, std::span<float> losses, const Gradient& gradient) = 0;
   // ln p of every token: out[rows, V].
-  virtual void log_probabilities(ConstMat hidden, Mat out) = 0;
+  virtual void log_probabilities(Context& context, ConstMat hidden, Mat out) = 0;
 };
 
 // logits = hidden W^T, W[V, C]: the embedding's own matrix when tied.
@@ -35,11 +35,11 @@ class LinearOutput : public OutputLoss {
   LinearOutput(Parameters& parameters, ParameterId weight, int64_t vocab)
       : parameters_(parameters), weight_(weight), vocab_(vocab) {}
   int64_t scratch_floats(int64_t rows) const override;
-  void loss(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
+  void loss(Context& context, ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
             std::span<float> losses) override;
-  void loss_and_gradient(ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
+  void loss_and_gradient(Context& context, ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
                          std::span<float> losses, const Gradient& gradient) override;
-  void log_probabilities(ConstMat hidden, Mat out) override;
+  void log_probabilities(Context& context, ConstMat hidden, Mat out) override;
 
  private:
   Mat logits(std::span<float> scratch) const;  // [chunk, V]

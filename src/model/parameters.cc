@@ -1,7 +1,6 @@
 #include "model/parameters.h"
 
 #include "base/rng.h"
-#include "base/threads.h"
 
 namespace longshot {
 
@@ -22,11 +21,11 @@ void Parameters::allocate(bool with_gradients, Workspace::Kind kind) {
   memory_ = Workspace(layout, kind);
 }
 
-void Parameters::initialize(uint64_t seed) {
+void Parameters::initialize(Context& context, uint64_t seed) {
   for (size_t t = 0; t < tensors_.size(); ++t) {
     const Tensor& tensor = tensors_[t];
     float* out = value(t).data();
-    parallel_ranges(tensor.size, 4096, [&](int64_t begin, int64_t end) {
+    context.ranges(tensor.size, 4096, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         out[i] = tensor.init(i, normal(seed, Stream::kInit, t, static_cast<uint64_t>(i)));
       }

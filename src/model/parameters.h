@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/context.h"
 #include "base/view.h"
 #include "base/workspace.h"
 
@@ -27,7 +28,7 @@ class Parameters {
   // Declares a tensor. All are declared before allocate().
   ParameterId add(std::string name, std::vector<int64_t> shape, bool decay, std::function<float(int64_t, double)> init);
   void allocate(bool with_gradients, Workspace::Kind kind = Workspace::Kind::kMemory);
-  void initialize(uint64_t seed);
+  void initialize(Context& context, uint64_t seed);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
   int64_t count() const;  // parameters, without padding

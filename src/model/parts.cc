@@ -14,13 +14,13 @@ Linear::Linear(Parameters& parameters, const std::string& name, Shape shape, boo
   if (bias) bias_ = parameters.add(name + ".bias", {shape.out}, false, constant(0));
 }
 
-void Linear::backward(ConstMat x, ConstMat dy, Mat dx) const {
-  gemm_tn(dy, x, parameters_->grad_mat(weight_), true);
+void Linear::backward(Context& context, ConstMat x, ConstMat dy, Mat dx) const {
+  gemm_tn(context, dy, x, parameters_->grad_mat(weight_), true);
   if (bias_) {
     float* d_bias = parameters_->grad(*bias_).data();
-    parallel_ranges(dy.cols, 64, [&](int64_t first, int64_t last) { column_sums(dy, first, last, d_bias); });
+    context.ranges(dy.cols, 64, [&](int64_t first, int64_t last) { column_sums(dy, first, last, d_bias); });
   }
-  gemm_nn(dy, weight(), dx);
+  gemm_nn(context, dy, weight(), dx);
 }
 
 NormLayer::NormLayer(Parameters& parameters, const ModelConfig& config, const std::string& name)
@@ -35,21 +35,21 @@ Norm NormLayer::view() const {
   return norm;
 }
 
-void NormLayer::forward(ConstMat x, Mat y, Stats stats) const {
+void NormLayer::forward(Context& context, ConstMat x, Mat y, Stats stats) const {
   const Norm norm = view();
-  parallel_rows(x.rows, [&](int64_t r, int64_t n) {
+  parallel_rows(context, x.rows, [&](int64_t r, int64_t n) {
     norm_forward(norm, x.rows_from(r, n), y.rows_from(r, n), stats.mean.data() + r, stats.rstd.data() + r);
   });
 }
 
-void NormLayer::backward(ConstMat dy, ConstMat x, Stats stats, Mat dx) const {
+void NormLayer::backward(Context& context, ConstMat dy, ConstMat x, Stats stats, Mat dx) const {
   const Norm norm = view();
   float* d_weight = parameters_->grad(weight_).data();
   float* d_bias = bias_ ? parameters_->grad(*bias_).data() : nullptr;
-  parallel_ranges(x.cols, 64, [&](int64_t first, int64_t last) {
+  context.ranges(x.cols, 64, [&](int64_t first, int64_t last) {
     norm_backward_weights(dy, x, stats.mean.data(), stats.rstd.data(), first, last, d_weight, d_bias);
   });
-  parallel_rows(x.rows, [&](int64_t r, int64_t n) {
+  parallel_rows(context, x.rows, [&](int64_t r, int64_t n) {
     norm_backward(norm, dy.rows_from(r, n), x.rows_from(r, n), stats.mean.data() + r, stats.rstd.data() + r,
                   dx.rows_from(r, n));
   });

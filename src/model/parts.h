@@ -19,7 +19,7 @@ class Linear {
   Mat weight() const { return parameters_->value_mat(weight_); }
   const float* bias() const { return bias_ ? parameters_->value(*bias_).data() : nullptr; }
   // dW += dy^T x,  db += sum dy,  dx = dy W
-  void backward(ConstMat x, ConstMat dy, Mat dx) const;
+  void backward(Context& context, ConstMat x, ConstMat dy, Mat dx) const;
 
  private:
   Parameters* parameters_;
@@ -35,9 +35,9 @@ class NormLayer {
   };
   NormLayer(Parameters& parameters, const ModelConfig& config, const std::string& name);
   Norm view() const;
-  void forward(ConstMat x, Mat y, Stats stats) const;
+  void forward(Context& context, ConstMat x, Mat y, Stats stats) const;
   // dx += gradient through the norm; adds to the parameters' gradients. `stats` as forward left them.
-  void backward(ConstMat dy, ConstMat x, Stats stats, Mat dx) const;
+  void backward(Context& context, ConstMat dy, ConstMat x, Stats stats, Mat dx) const;
 
  private:
   Parameters* parameters_;

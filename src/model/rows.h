@@ -2,7 +2,7 @@
 #pragma once
 #include <algorithm>
 
-#include "base/threads.h"
+#include "base/context.h"
 
 namespace longshot {
 
@@ -10,8 +10,8 @@ constexpr int64_t kRowBlock = 16;
 
 // f(first, count) over [0, rows) in blocks, on all threads.
 template <class F>
-void parallel_rows(int64_t rows, F&& f) {
-  parallel_ranges(rows, kRowBlock, [&](int64_t begin, int64_t end) {
+void parallel_rows(Context& context, int64_t rows, F&& f) {
+  context.ranges(rows, kRowBlock, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r += kRowBlock) f(r, std::min(kRowBlock, end - r));
   });
 }

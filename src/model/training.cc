@@ -11,16 +11,18 @@ constexpr uint64_t kOutputPlace = uint64_t{1} << 32;  // layers count from 1
 
 }  // namespace
 
-TrainingPass::TrainingPass(Transformer& model, Config config) : TrainingPass(model, config, Unallocated{}) {
+TrainingPass::TrainingPass(Context& context, Transformer& model, Config config)
+    : TrainingPass(context, model, config, Unallocated{}) {
   memory_ = Workspace([this](Layout& at) { layout(at); });
 }
 
-size_t TrainingPass::predict_bytes(Transformer& model, Config config) {
-  TrainingPass pass(model, config, Unallocated{});
+size_t TrainingPass::predict_bytes(Context& context, Transformer& model, Config config) {
+  TrainingPass pass(context, model, config, Unallocated{});
   return Workspace::measure([&](Layout& at) { pass.layout(at); });
 }
 
-TrainingPass::TrainingPass(Transformer& model, Config config, Unallocated) : model_(model), config_(config) {
+TrainingPass::TrainingPass(Context& context, Transformer& model, Config config, Unallocated)
+    : context_(context), model_(model), config_(config) {
   const ModelConfig& c = model.config();
   shape_ = {.sequences = config.sequences, .queries = config.length, .heads = c.heads, .head_dim = c.head_dim()};
   const auto layers = static_cast<size_t>(c.layers);
@@ -34,7 +36,8 @@ void TrainingPass::layout(Layout& at) {
   const int64_t rows = config_.sequences * config_.length;
   for (Mat& stream : streams_) stream = at.mat(rows, c.dim);
   for (LayerActivations& a : saved_) a.layout(at, c, shape_);
-  scratch_.layout(at, c, shape_, {.training = true, .bias_gradient = model_.attention_options(0).bias.wants_gradient});
+  scratch_.layout(at, context_, c, shape_,
+                  {.training = true, .bias_gradient = model_.attention_options(0).bias.wants_gradient});
   store_.layout(at, shape_.sequences * shape_.heads, config_.length, c.head_dim());
   final_ = at.mat(rows, c.dim);
   d_final_ = at.mat(rows, c.dim);
@@ -67,30 +70,30 @@ double TrainingPass::run(const TrainingBatch& batch, float scale, uint64_t dropo
   const Dropout embed_drop{static_cast<float>(c.embedding_dropout), mix64(dropout_key ^ kEmbeddingPlace), 0};
   const auto drop_embedding = [&](Mat x) {
     if (embed_drop.rate == 0) return;
-    parallel_rows(x.rows,
+    parallel_rows(context_, x.rows,
                   [&](int64_t r, int64_t n) { drop_rows(x.rows_from(r, n), embed_drop.block(r), x.rows_from(r, n)); });
   };
 
   model_.prepare_positions(batch.length);
-  model_.embed(batch.inputs, batch.length, 0, streams_[0]);
+  model_.embed(context_, batch.inputs, batch.length, 0, streams_[0]);
   drop_embedding(streams_[0]);
   for (size_t i = 0; i < layers; ++i) {
-    model_.layers()[i].forward(layer_pass(static_cast<int64_t>(i), batch, dropout_key), saved(i), scratch_);
+    model_.layers()[i].forward(context_, layer_pass(static_cast<int64_t>(i), batch, dropout_key), saved(i), scratch_);
   }
-  const ConstMat hidden = model_.final_hidden(streams_[layers], final_, {mean_, rstd_});
-  model_.output().loss_and_gradient(hidden, batch.targets, output_scratch_, losses_,
+  const ConstMat hidden = model_.final_hidden(context_, streams_[layers], final_, {mean_, rstd_});
+  model_.output().loss_and_gradient(context_, hidden, batch.targets, output_scratch_, losses_,
                                     {scale, d_final_, mix64(dropout_key ^ kOutputPlace)});
 
-  model_.final_hidden_backward(d_final_, streams_[layers], {mean_, rstd_}, dx_);
+  model_.final_hidden_backward(context_, d_final_, streams_[layers], {mean_, rstd_}, dx_);
   for (size_t i = layers; i-- > 0;) {
     const LayerPass pass = layer_pass(static_cast<int64_t>(i), batch, dropout_key);
     LayerActivations& a = saved(i);
-    if (config_.recompute && i + 1 < layers) model_.layers()[i].forward(pass, a, scratch_);
-    model_.layers()[i].backward(pass, a, scratch_, dx_);
+    if (config_.recompute && i + 1 < layers) model_.layers()[i].forward(context_, pass, a, scratch_);
+    model_.layers()[i].backward(context_, pass, a, scratch_, dx_);
     if (pass.attention.bias.wants_gradient) model_.position().bias_backward(static_cast<int64_t>(i), scratch_.d_bias);
   }
   drop_embedding(dx_);
-  model_.embed_backward(batch.inputs, batch.length, dx_);
+  model_.embed_backward(context_, batch.inputs, batch.length, dx_);
 
   double sum = 0;
   for (const float loss : losses_) sum += loss;

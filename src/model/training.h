@@ -18,9 +18,9 @@ class TrainingPass {
     int64_t sequences = 0, length = 0;
     bool recompute = false;  // keep only each block's input and run the block again in the backward pass
   };
-  TrainingPass(Transformer& model, Config config);
+  TrainingPass(Context& context, Transformer& model, Config config);
   // What bytes() would be, without allocating.
-  static size_t predict_bytes(Transformer& model, Config config);
+  static size_t predict_bytes(Context& context, Transformer& model, Config config);
 
   // Adds the gradients of scale * (sum of losses) to the model's. Returns the sum of losses.
   // `dropout_key` is of the step and micro-batch; dropout is applied as configured.
@@ -31,10 +31,11 @@ class TrainingPass {
 
  private:
   struct Unallocated {};
-  TrainingPass(Transformer& model, Config config, Unallocated);
+  TrainingPass(Context& context, Transformer& model, Config config, Unallocated);
   void layout(Layout& at);
   LayerPass layer_pass(int64_t index, const TrainingBatch& batch, uint64_t dropout_key);
 
+  Context& context_;
   Transformer& model_;
   Config config_;
   AttentionShape shape_;

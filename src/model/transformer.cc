@@ -70,29 +70,31 @@ void Transformer::prepare_positions(int64_t length) {
   position_->prepare(length);
 }
 
-void Transformer::embed(std::span<const int32_t> tokens, int64_t length, int64_t first, Mat x) {
-  embedding_->forward(tokens, x);
+void Transformer::embed(Context& context, std::span<const int32_t> tokens, int64_t length, int64_t first, Mat x) {
+  embedding_->forward(context, tokens, x);
   for (int64_t r = 0; r < x.rows; r += length) position_->add_to_input(x.rows_from(r, length), first);
 }
 
-void Transformer::embed_backward(std::span<const int32_t> tokens, int64_t length, ConstMat dx) {
+void Transformer::embed_backward(Context& context, std::span<const int32_t> tokens, int64_t length, ConstMat dx) {
   for (int64_t r = 0; r < dx.rows; r += length) position_->add_to_input_backward(dx.rows_from(r, length), 0);
-  embedding_->backward(tokens, dx);
+  embedding_->backward(context, tokens, dx);
 }
 
-ConstMat Transformer::final_hidden(ConstMat x, Mat y, NormLayer::Stats stats) const {
+ConstMat Transformer::final_hidden(Context& context, ConstMat x, Mat y, NormLayer::Stats stats) const {
   if (!final_norm_) return x;
-  final_norm_->forward(x, y, stats);
+  final_norm_->forward(context, x, y, stats);
   return y;
 }
 
-void Transformer::final_hidden_backward(ConstMat dy, ConstMat x, NormLayer::Stats stats, Mat dx) const {
+void Transformer::final_hidden_backward(Context& context, ConstMat dy, ConstMat x, NormLayer::Stats stats,
+                                        Mat dx) const {
   if (!final_norm_) {
-    parallel_rows(dy.rows, [&](int64_t r, int64_t n) { drop_rows(dy.rows_from(r, n), {}, dx.rows_from(r, n)); });
+    parallel_rows(context, dy.rows,
+                  [&](int64_t r, int64_t n) { drop_rows(dy.rows_from(r, n), {}, dx.rows_from(r, n)); });
     return;
   }
   std::memset(dx.data, 0, sizeof(float) * static_cast<size_t>(dx.rows * dx.cols));
-  final_norm_->backward(dy, x, stats, dx);
+  final_norm_->backward(context, dy, x, stats, dx);
 }
 
 AttentionOptions Transformer::attention_options(int64_t index) const {

@@ -20,7 +20,7 @@ class Transformer {
   Transformer(ModelConfig config, bool with_gradients, Memory memory = Memory::kMemory);
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
-  void initialize(uint64_t seed) { parameters_.initialize(seed); }
+  void initialize(Context& context, uint64_t seed) { parameters_.initialize(context, seed); }
 
   const ModelConfig& config() const { return config_; }
   Parameters& parameters() { return parameters_; }
@@ -30,12 +30,12 @@ class Transformer {
   OutputLoss& output() { return *output_; }
 
   // x[n, C] from tokens of one or more sequences of `length` tokens, the first of each at position `first`.
-  void embed(std::span<const int32_t> tokens, int64_t length, int64_t first, Mat x);
-  void embed_backward(std::span<const int32_t> tokens, int64_t length, ConstMat dx);
+  void embed(Context& context, std::span<const int32_t> tokens, int64_t length, int64_t first, Mat x);
+  void embed_backward(Context& context, std::span<const int32_t> tokens, int64_t length, ConstMat dx);
   // y = final norm of x, or x itself. Returns what to feed to the output.
-  ConstMat final_hidden(ConstMat x, Mat y, NormLayer::Stats stats) const;
+  ConstMat final_hidden(Context& context, ConstMat x, Mat y, NormLayer::Stats stats) const;
   // dx += gradient through the final norm; without one dx = dy.
-  void final_hidden_backward(ConstMat dy, ConstMat x, NormLayer::Stats stats, Mat dx) const;
+  void final_hidden_backward(Context& context, ConstMat dy, ConstMat x, NormLayer::Stats stats, Mat dx) const;
 
   // Overrides the configured bound on what attention may leave out; see ModelConfig.
   void set_attention_epsilon(double epsilon) { config_.attention_epsilon = epsilon; }

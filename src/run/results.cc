@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/json_fields.h"
-#include "base/threads.h"
 
 namespace longshot {
 namespace {
@@ -196,8 +195,8 @@ Results read_results(const fs::path& path) { return Results::from_json(read_json
 
 void write_results(const fs::path& path, const Results& results) { write_json(path, results.to_json()); }
 
-Machine this_machine() {
-  Machine machine{.cpu = "unknown", .threads = threads(), .memory_bytes = std::nullopt};
+Machine this_machine(int threads) {
+  Machine machine{.cpu = "unknown", .threads = threads, .memory_bytes = std::nullopt};
   std::ifstream cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
     const size_t colon = line.find(": ");

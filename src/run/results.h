@@ -101,6 +101,6 @@ Results read_results(const fs::path& path);
 void write_results(const fs::path& path, const Results& results);
 
 // This machine: processor's name, threads in use, memory.
-Machine this_machine();
+Machine this_machine(int threads);
 
 }  // namespace longshot

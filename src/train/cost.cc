@@ -2,21 +2,22 @@
 
 namespace longshot {
 
-StepCost predict_memory(const ModelConfig& config, const TrainConfig& train) {
+StepCost predict_memory(Context& context, const ModelConfig& config, const TrainConfig& train) {
   Transformer model(config, true, Transformer::Memory::kReserved);
   const int64_t copies = 2 + Optimizer::moments(train.optimizer);
   return {.parameters = model.parameters().count(),
           .state_bytes = static_cast<size_t>(model.parameters().count() * copies) * sizeof(float),
-          .activation_bytes = TrainingPass::predict_bytes(model, Trainer::pass_config(train, config.length))};
+          .activation_bytes = TrainingPass::predict_bytes(context, model, Trainer::pass_config(train, config.length))};
 }
 
-double predict_step_seconds(const ModelConfig& config, const TrainConfig& train, const TokenFile& tokens) {
+double predict_step_seconds(Context& context, const ModelConfig& config, const TrainConfig& train,
+                            const TokenFile& tokens) {
   const auto seconds = [&](int64_t layers) {
     ModelConfig part = config;
     part.layers = layers;
     Transformer model(part, true);
-    model.initialize(train.seed);
-    return Trainer({model, tokens, nullptr, RunDir("")}, train).seconds_per_step();
+    model.initialize(context, train.seed);
+    return Trainer(context, {model, tokens, nullptr, RunDir("")}, train).seconds_per_step();
   };
   if (config.layers <= 2) return seconds(config.layers);
   const double one = seconds(1), two = seconds(2);

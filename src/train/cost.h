@@ -12,11 +12,12 @@ struct StepCost {
 };
 
 // Memory follows from the layout alone; address space is reserved for it, no memory is taken.
-StepCost predict_memory(const ModelConfig& model, const TrainConfig& train);
+StepCost predict_memory(Context& context, const ModelConfig& model, const TrainConfig& train);
 
 // Time is measured on models of one and of two layers of the same shape, and continued to all layers:
 //
 //   t(n) = t(1) + (n - 1) (t(2) - t(1))
-double predict_step_seconds(const ModelConfig& model, const TrainConfig& train, const TokenFile& tokens);
+double predict_step_seconds(Context& context, const ModelConfig& model, const TrainConfig& train,
+                            const TokenFile& tokens);
 
 }  // namespace longshot

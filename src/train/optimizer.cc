@@ -4,9 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/context.h"
 #include "base/error.h"
-#include "base/threads.h"
-#include "base/zones.h"
 #include "kernels/update.h"
 
 namespace longshot {
@@ -79,18 +78,18 @@ void Optimizer::set_numbers(const std::map<std::string, double>& numbers, const 
   last_lr_ = number("last_lr");
 }
 
-double Optimizer::gradient_norm() {
+double Optimizer::gradient_norm(Context& context) {
   const float* grads = parameters_.grads().data();
-  parallel_tasks(static_cast<int64_t>(ranges_.size()), [&](int64_t i) {
+  context.tasks(static_cast<int64_t>(ranges_.size()), [&](int64_t i) {
     const Range& r = ranges_[static_cast<size_t>(i)];
     partial_[static_cast<size_t>(i)] = sum_of_squares(grads + r.offset, r.count);
   });
   return std::sqrt(std::accumulate(partial_.begin(), partial_.end(), 0.0));
 }
 
-double Optimizer::step(double lr) {
-  const ZoneTimer timer(Zone::kOptimizer);
-  const double norm = gradient_norm();
+double Optimizer::step(Context& context, double lr) {
+  const ZoneTimer timer(context, Zone::kOptimizer);
+  const double norm = gradient_norm(context);
   const double scale = config_.clip > 0 ? std::min(1.0, config_.clip / (norm + 1e-6)) : 1.0;
   const auto t = static_cast<double>(++updates_);
   const AdamW adamw{.lr = static_cast<float>(lr),
@@ -103,7 +102,7 @@ double Optimizer::step(double lr) {
                 .momentum = static_cast<float>(config_.momentum),
                 .correction = static_cast<float>(last_lr_ > 0 ? lr / last_lr_ : lr)};
   const Sgd sgd{.lr = static_cast<float>(lr), .momentum = static_cast<float>(config_.momentum)};
-  parallel_tasks(static_cast<int64_t>(ranges_.size()), [&](int64_t i) {
+  context.tasks(static_cast<int64_t>(ranges_.size()), [&](int64_t i) {
     const Range& r = ranges_[static_cast<size_t>(i)];
     const UpdateRange u{.value = parameters_.values().data() + r.offset,
                         .grad = parameters_.grads().data() + r.offset,

@@ -27,7 +27,7 @@ class Optimizer {
   static int64_t moments(const OptimizerConfig& config);  // per parameter
 
   // Clips the gradients to the configured norm, updates, clears the gradients. Returns the norm before clipping.
-  double step(double lr);
+  double step(Context& context, double lr);
 
   // What a checkpoint keeps: the moments, shaped like the parameters, and the optimizer's own numbers.
   std::vector<Block> blocks();
@@ -39,7 +39,7 @@ class Optimizer {
     int64_t offset, count;
     bool decay;
   };
-  double gradient_norm();
+  double gradient_norm(Context& context);
   OptimizerConfig config_;
   Parameters& parameters_;
   std::vector<Range> ranges_;        // fixed pieces: the same sums for any number of threads

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "base/threads.h"
 
 namespace longshot {
 namespace {
@@ -62,8 +61,9 @@ void TrainConfig::validate(int64_t length) const {
   schedule.validate(steps);
 }
 
-Trainer::Trainer(Inputs inputs, TrainConfig config)
-    : inputs_(inputs),
+Trainer::Trainer(Context& context, Inputs inputs, TrainConfig config)
+    : context_(context),
+      inputs_(inputs),
       config_(std::move(config)),
       sequences_(sequences_per_step(config_, inputs.model.config().length)),
       micro_sequences_(sequences_at_once(config_, inputs.model.config().length)),
@@ -71,7 +71,7 @@ Trainer::Trainer(Inputs inputs, TrainConfig config)
                                .sequences = sequences_,
                                .seed = config_.seed,
                                .document_mask = inputs.model.config().document_mask}),
-      pass_(inputs.model, pass_config(config_, inputs.model.config().length)),
+      pass_(context, inputs.model, pass_config(config_, inputs.model.config().length)),
       optimizer_(config_.optimizer, inputs.model.parameters()) {}
 
 double Trainer::seconds_per_step() {
@@ -133,7 +133,7 @@ int64_t Trainer::resume(int64_t step) {
 
 // Gradients of the mean loss over all targets of the step, accumulated over micro-batches; then one update.
 double Trainer::train_step(int64_t step) {
-  update_share();
+  context_.update_share();
   const int64_t length = inputs_.model.config().length;
   batches_.fill(step, batch_);
   const auto targets = static_cast<double>(batch_.target_count());
@@ -158,7 +158,7 @@ double Trainer::train_step(int64_t step) {
         random_bits(config_.seed, Stream::kDropout, static_cast<uint64_t>(step), static_cast<uint64_t>(m));
     sum += pass_.run(micro, static_cast<float>(1 / targets), key);
   }
-  gradient_norm_ = optimizer_.step(learning_rate(config_.schedule, config_.steps, step));
+  gradient_norm_ = optimizer_.step(context_, learning_rate(config_.schedule, config_.steps, step));
   return sum / targets;
 }
 

@@ -54,7 +54,7 @@ class Trainer {
     const Tokenizer* tokenizer;  // travels with the checkpoints
     RunDir run;
   };
-  Trainer(Inputs inputs, TrainConfig config);
+  Trainer(Context& context, Inputs inputs, TrainConfig config);
 
   // Continues from a checkpoint of the run: the last one, or that of `step` where it is positive. Returns the step;
   // 0 when there is none. What metrics.jsonl says of later steps is dropped.
@@ -83,6 +83,7 @@ class Trainer {
   void prune();
   void validate(int64_t step, const TrainerCallbacks& callbacks, Result& result);
 
+  Context& context_;
   Inputs inputs_;
   TrainConfig config_;
   int64_t sequences_, micro_sequences_;

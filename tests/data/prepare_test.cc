@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/records.h"
-#include "base/threads.h"
+#include "context.h"
 #include "data/token_set.h"
 #include "helpers.h"
 
@@ -19,7 +19,6 @@ using testing::HasSubstr;
 
 class PrepareTest : public testing::Test {
  protected:
-  ~PrepareTest() override { set_threads(0); }
   // The whole set, file by file.
   std::map<std::string, std::string> contents(const fs::path& set) const {
     std::map<std::string, std::string> files;
@@ -54,7 +53,7 @@ TEST_F(PrepareTest, SplitsGivenAsFiles) {
   PrepareConfig c = config("word");
   c.train = {dir_.file("a.txt", "the cat sat\non the mat\n"), dir_.file("b.txt", "the end")};
   c.valid = {dir_.file("v.txt", "the dog\n")};
-  const PrepareResult result = prepare(c, {});
+  const PrepareResult result = prepare(test_context(), c, {});
   EXPECT_TRUE(result.finished);
   EXPECT_EQ(decoded("train"), "the cat sat\non the mat\nthe end\n");
   EXPECT_EQ(decoded("valid"), "the <unk>\n");
@@ -72,7 +71,7 @@ TEST_F(PrepareTest, WikiTextArticlesAreDocuments) {
   const std::string first = " \n = One = \n \n text , x \n = 1 and y = \n more \n \n = = Part = = \n \n z \n \n";
   const std::string second = " = Two = \n \n text \n";
   c.train = {dir_.file("wiki.train.tokens", first + second)};
-  prepare(c, {});
+  prepare(test_context(), c, {});
   EXPECT_EQ(decoded("train"), first + second);
   EXPECT_THAT(documents("train"), ElementsAre(0, first.size()));
 }
@@ -81,7 +80,7 @@ TEST_F(PrepareTest, SeparatorLinesEndDocumentsAndAreNotText) {
   PrepareConfig c = config("byte");
   c.document_separator = "%%";
   c.train = {dir_.file("a.txt", "one\n%%\ntwo\n%%\r\n%%\nthree")};
-  prepare(c, {});
+  prepare(test_context(), c, {});
   EXPECT_EQ(decoded("train"), "one\ntwo\nthree\n");
   EXPECT_THAT(documents("train"), ElementsAre(0, 4, 8));
 }
@@ -92,7 +91,7 @@ TEST_F(PrepareTest, OneFileIsCutAtLineStarts) {
   for (int i = 0; i < 1000; ++i) text += fmt::format("line number {}\n", i);
   c.inputs = {dir_.file("novel.txt", text)};
   c.split = {0.8, 0.1, 0.1};
-  prepare(c, {});
+  prepare(test_context(), c, {});
   const std::string train = decoded("train"), valid = decoded("valid"), test = decoded("test");
   EXPECT_EQ(train + valid + test, text);
   for (const std::string& part : {train, valid, test}) EXPECT_TRUE(part.starts_with("line") && part.ends_with('\n'));
@@ -107,15 +106,15 @@ TEST_F(PrepareTest, ManyDocumentsAreDrawnBySeed) {
   c.inputs = {dir_.file("many.txt", text)};
   c.document_separator = "%%";
   c.split = {0.5, 0.25, 0.25};
-  const PrepareResult result = prepare(c, {});
+  const PrepareResult result = prepare(test_context(), c, {});
   EXPECT_NEAR(static_cast<double>(result.splits[0].documents), 1000, 100);
   EXPECT_NEAR(static_cast<double>(result.splits[1].documents), 500, 80);
   EXPECT_EQ(result.splits[0].documents + result.splits[1].documents + result.splits[2].documents, 2000u);
   const auto once = contents(dir_ / "set");
-  prepare(c, {});
+  prepare(test_context(), c, {});
   EXPECT_EQ(contents(dir_ / "set"), once);
   c.seed = 2;
-  prepare(c, {});
+  prepare(test_context(), c, {});
   EXPECT_NE(contents(dir_ / "set"), once);
 }
 
@@ -138,20 +137,19 @@ TEST_F(PrepareTest, SameBytesWhateverTheThreadsAndWhereverItWasStopped) {
     c.inputs = {dir_.file("a.txt", long_text()), dir_.file("b.txt", long_text() + "end")};
     c.format = "wikitext";
     c.split = {0.8, 0.1, 0.1};
-    set_threads(1);
-    prepare(c, {});
+    Context one(1), three(3);
+    prepare(one, c, {});
     const auto once = contents(dir_ / "set");
-    set_threads(3);
-    prepare(c, {});
+    prepare(three, c, {});
     EXPECT_TRUE(contents(dir_ / "set") == once) << tokenizer << ": another number of threads";
 
     // Stopped at every batch.
-    set_threads(1);
     fs::remove_all(dir_ / "set");
     int runs = 0;
     while (true) {
-      const bool finished = prepare(c, {.stop = [&] { return phase_ == "encoding"; },
-                                        .progress = [&](const PrepareProgress& p) { phase_ = p.phase; }})
+      const bool finished = prepare(one, c,
+                                    {.stop = [&] { return phase_ == "encoding"; },
+                                     .progress = [&](const PrepareProgress& p) { phase_ = p.phase; }})
                                 .finished;
       ++runs;
       if (finished) break;
@@ -165,7 +163,7 @@ TEST_F(PrepareTest, SameBytesWhateverTheThreadsAndWhereverItWasStopped) {
 
 TEST_F(PrepareTest, BadInputLeavesNothingUnderTheFinalName) {
   const auto run = [&](PrepareConfig c) {
-    const std::string message = error_of([&] { prepare(c, {}); });
+    const std::string message = error_of([&] { prepare(test_context(), c, {}); });
     EXPECT_FALSE(fs::exists(c.out));
     return message;
   };
@@ -198,16 +196,16 @@ TEST_F(PrepareTest, BadInputLeavesNothingUnderTheFinalName) {
 TEST_F(PrepareTest, ASetIsNotOverwrittenUnasked) {
   PrepareConfig c = config("byte");
   c.train = {dir_.file("a.txt", "text")};
-  prepare(c, {});
+  prepare(test_context(), c, {});
   c.overwrite = false;
-  EXPECT_THAT(error_of([&] { prepare(c, {}); }), HasSubstr("--overwrite"));
+  EXPECT_THAT(error_of([&] { prepare(test_context(), c, {}); }), HasSubstr("--overwrite"));
   EXPECT_EQ(decoded("train"), "text\n");
 }
 
 TEST_F(PrepareTest, AByteOrderMarkIsNotText) {
   PrepareConfig c = config("byte");
   c.train = {dir_.file("a.txt", "\xEF\xBB\xBFtext\r\nmore\n")};
-  prepare(c, {});
+  prepare(test_context(), c, {});
   EXPECT_EQ(decoded("train"), "text\r\nmore\n");
 }
 
@@ -218,7 +216,7 @@ TEST_F(PrepareTest, ADataBinBecomesATokenSet) {
     PrepareConfig c = config("word");
     c.inputs = {source.string()};
     c.overwrite = true;
-    const PrepareResult result = prepare(c, {});
+    const PrepareResult result = prepare(test_context(), c, {});
     const TokenSet from(source), to(dir_ / "set");
     EXPECT_EQ(result.splits[0].documents, count);
     EXPECT_EQ(to.tokenizer().hash(), from.tokenizer().hash());
@@ -235,7 +233,7 @@ TEST_F(PrepareTest, ADataBinBecomesATokenSet) {
 TEST_F(PrepareTest, MixedSetsAreFound) {
   PrepareConfig c = config("word");
   c.train = {dir_.file("a.txt", "one two")};
-  prepare(c, {});
+  prepare(test_context(), c, {});
   write_atomically(dir_ / "set/tokenizer.dict.txt", "other 1\n");
   EXPECT_THAT(error_of([&] { TokenSet(dir_ / "set"); }), HasSubstr("mixed"));
 }
@@ -243,7 +241,7 @@ TEST_F(PrepareTest, MixedSetsAreFound) {
 TEST_F(PrepareTest, IdsAreOfTheTokenizersVocabulary) {
   PrepareConfig c = config("byte");
   c.train = {dir_.file("a.txt", "one two")};
-  prepare(c, {});
+  prepare(test_context(), c, {});
   std::string bytes = read_text(dir_ / "set/train.tokens");
   const uint32_t huge = INT32_MAX;
   std::memcpy(bytes.data() + 56, &huge, sizeof huge);
@@ -255,7 +253,7 @@ TEST_F(PrepareTest, IdsAreOfTheTokenizersVocabulary) {
 TEST_F(PrepareTest, AModelOfAnotherVocabularyIsRefused) {
   PrepareConfig c = config("byte");
   c.train = {dir_.file("a.txt", "one two")};
-  prepare(c, {});
+  prepare(test_context(), c, {});
   const TokenSet set(dir_ / "set");
   const uint64_t hash = set.tokenizer().hash();
   const auto refusal = [&](int size, uint64_t tokenizer_hash) {

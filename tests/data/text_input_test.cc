@@ -6,6 +6,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include "context.h"
 #include "data/documents.h"
 #include "data/prepare.h"
 #include "data/token_set.h"
@@ -132,7 +133,7 @@ TEST(JsonLines, ALineIsADocument) {
   c.out = (dir / "set").string();
   const std::string lines = "{\"text\": \"one\"}\n\n{\"text\": \"\"}\r\n{\"n\": 1, \"text\": \"two\\n\"}";
   c.train = {dir.file("a.jsonl.zst", zstd(lines)), dir.file("b.jsonl", "{\"text\":\"three\"}\n")};
-  prepare(c, {});
+  prepare(test_context(), c, {});
   const TokenSet set(dir / "set");
   std::vector<int32_t> ids(static_cast<size_t>(set.split("train").size()));
   set.split("train").read(0, ids);
@@ -140,7 +141,7 @@ TEST(JsonLines, ALineIsADocument) {
   EXPECT_THAT(set.split("train").documents(), ElementsAre(0, 4, 8));
   c.train = {dir.file("bad.jsonl", "{\"text\": \"one\"}\n{\"txt\": 1}\n")};
   c.overwrite = true;
-  EXPECT_THAT(error_of([&] { prepare(c, {}); }), HasSubstr("bad.jsonl, line 2"));
+  EXPECT_THAT(error_of([&] { prepare(test_context(), c, {}); }), HasSubstr("bad.jsonl, line 2"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "context.h"
 #include "evaluate/protocol.h"
 #include "evaluate/summary.h"
 #include "train/support.h"
@@ -30,14 +31,14 @@ TEST(Decomposition, ContextBeyondLCountsOnlyWhereTheGapIsBeyondL) {
   ModelConfig config = small_model("t5");
   config.length = 48;
   Transformer model(config, true);
-  model.initialize(1);
+  model.initialize(test_context(), 1);
   TrainConfig train = small_training(400);
   train.batch_tokens = 480, train.micro_batch_tokens = 0, train.save_every = 0, train.log_every = 100;
   train.schedule.lr = 1e-2;
-  Trainer({model, tokens.split("train"), &tokens.tokenizer(), RunDir(dir / "run")}, train).train({});
+  Trainer(test_context(), {model, tokens.split("train"), &tokens.tokenizer(), RunDir(dir / "run")}, train).train({});
 
   const auto losses = [&](int64_t window) {
-    return score_stream(model, tokens.split("valid"), {window, window}, 9600, {}).losses;
+    return score_stream(test_context(), model, tokens.split("valid"), {window, window}, 9600, {}).losses;
   };
   const std::vector<float> longest = losses(48);
   // Windows of 8 never hold the token 12 before: what 48 gains, it gains by context beyond 8.

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "context.h"
 #include "data/batches.h"
 #include "evaluate/summary.h"
 #include "model/support.h"
@@ -73,12 +74,12 @@ TEST(Scores, StrideOneEqualsScoringEachTokenAloneWithItsWindow) {
   for (const std::string& name : position_names()) {
     SCOPED_TRACE(name);
     const auto model = byte_model(name);
-    const Scores sliding = score_stream(*model, s.tokens(), {20, 1}, 60, {});
+    const Scores sliding = score_stream(test_context(), *model, s.tokens(), {20, 1}, 60, {});
     for (int64_t i = 0; i < 60; ++i) {
       const int64_t count = std::min<int64_t>(i + 1, 20);
       std::vector<int32_t> inputs(static_cast<size_t>(count)), targets(static_cast<size_t>(count));
       fill_row(s.tokens(), i - count + 1, count, inputs, targets);
-      Inference alone(*model, {.sequences = 1, .tokens = count});
+      Inference alone(test_context(), *model, {.sequences = 1, .tokens = count});
       std::vector<float> losses(static_cast<size_t>(count));
       alone.score({.inputs = inputs, .length = count, .first_key = {}}, targets, 0, losses);
       ASSERT_NEAR(sliding.losses[static_cast<size_t>(i)], losses.back(), 2e-5) << "token " << i;
@@ -91,11 +92,10 @@ TEST(Scores, BatchSizeAndThreadsChangeNothing) {
   for (const std::string& name : position_names()) {
     SCOPED_TRACE(name);
     const auto model = byte_model(name);
-    const Scores one = score_stream(*model, s.tokens(), {16, 8}, 300, {.batch_tokens = 1});
-    const Scores many = score_stream(*model, s.tokens(), {16, 8}, 300, {.batch_tokens = 100});
-    set_threads(1);
-    const Scores serial = score_stream(*model, s.tokens(), {16, 8}, 300, {.batch_tokens = 100});
-    set_threads(0);
+    const Scores one = score_stream(test_context(), *model, s.tokens(), {16, 8}, 300, {.batch_tokens = 1});
+    const Scores many = score_stream(test_context(), *model, s.tokens(), {16, 8}, 300, {.batch_tokens = 100});
+    Context single(1);
+    const Scores serial = score_stream(single, *model, s.tokens(), {16, 8}, 300, {.batch_tokens = 100});
     expect_near(one.losses, many.losses);
     expect_near(many.losses, serial.losses);
   }
@@ -104,8 +104,8 @@ TEST(Scores, BatchSizeAndThreadsChangeNothing) {
 TEST(Scores, DocumentMaskScoresDocumentsAlone) {
   Stream s;
   const auto model = byte_model("alibi");
-  const Scores plain = score_stream(*model, s.tokens(), {50, 50}, 300, {});
-  const Scores masked = score_stream(*model, s.tokens(), {50, 50}, 300, {.document_mask = true});
+  const Scores plain = score_stream(test_context(), *model, s.tokens(), {50, 50}, 300, {});
+  const Scores masked = score_stream(test_context(), *model, s.tokens(), {50, 50}, 300, {.document_mask = true});
   expect_near(plain.losses, masked.losses);  // one document: nothing to hide
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "context.h"
 #include "data/token_set.h"
 #include "evaluate/protocol.h"
 #include "formats/fairseq_model.h"
@@ -33,7 +34,8 @@ TEST_P(Perplexity, IsTheReferences) {
   load_weights(checkpoint, model);
   const TokenSet data(p.folder / "data-bin");
   const TokenFile& stream = data.split(p.split);
-  const Scores scores = score_stream(model, stream, {.window = p.window, .stride = p.stride}, stream.size(), {});
+  const Scores scores =
+      score_stream(test_context(), model, stream, {.window = p.window, .stride = p.stride}, stream.size(), {});
   ASSERT_EQ(static_cast<int64_t>(scores.losses.size()), stream.size());
   const double nats =
       std::accumulate(scores.losses.begin(), scores.losses.end(), 0.0) / static_cast<double>(stream.size());

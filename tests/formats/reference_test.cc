@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "context.h"
 #include "formats/fairseq_model.h"
 #include "formats/npy.h"
 #include "kernels/update.h"
@@ -47,7 +48,7 @@ TEST_P(Reference, LogProbabilities) {
   Loaded loaded(GetParam().file(), GetParam().position);
   const std::vector<int32_t> inputs = ids(golden / "src_tokens.npy"), targets = ids(golden / "target.npy");
   const auto length = static_cast<int64_t>(inputs.size());
-  Inference inference(*loaded.model, {.sequences = 1, .tokens = length});
+  Inference inference(test_context(), *loaded.model, {.sequences = 1, .tokens = length});
 
   const NpyArray expected = read_npy(golden / "target_log_probs.npy");
   std::vector<float> losses(inputs.size());
@@ -115,7 +116,7 @@ class ReferenceTraining : public testing::TestWithParam<GoldenCase> {
     inputs_ = ids(kGolden / "src_tokens.npy");
     targets_ = ids(kGolden / "target.npy");
     pass_ = std::make_unique<TrainingPass>(
-        *model_, TrainingPass::Config{.sequences = 1, .length = static_cast<int64_t>(inputs_.size())});
+        test_context(), *model_, TrainingPass::Config{.sequences = 1, .length = static_cast<int64_t>(inputs_.size())});
   }
   double run(float scale) {
     const auto length = static_cast<int64_t>(inputs_.size());

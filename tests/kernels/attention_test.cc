@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "base/threads.h"
+#include "context.h"
 
 namespace longshot {
 namespace {
@@ -32,7 +32,8 @@ std::vector<float> random_floats(int64_t n, uint64_t stream, float scale = 1) {
 
 // Owns what an attention call needs.
 struct Fixture {
-  explicit Fixture(const Case& c) : c(c), n(c.shape.sequences * c.shape.queries), width(c.shape.width()) {
+  explicit Fixture(const Case& c, Context& context = test_context())
+      : context(context), c(c), n(c.shape.sequences * c.shape.queries), width(c.shape.width()) {
     qkv = random_floats(n * 3 * width, 1);
     for (int64_t r = 0; r < n; ++r) {
       for (int64_t i = 0; i < 2 * width; ++i) qkv[static_cast<size_t>(r * 3 * width + i)] *= c.scale;
@@ -61,18 +62,18 @@ struct Fixture {
     }
     memory = Workspace([&](Layout& at) {
       store.layout(at, c.shape.sequences * c.shape.heads, keys, c.shape.head_dim);
-      scratch.layout(at, c.shape, true, true);
+      scratch.layout(at, context, c.shape, true, true);
     });
   }
 
   void forward() {
-    attention_forward(c.shape, options, {qkv.data(), n, 3 * width}, store, scratch, {out.data(), n, width}, lse,
-                      {visited});
+    attention_forward(context, c.shape, options, {qkv.data(), n, 3 * width}, store, scratch, {out.data(), n, width},
+                      lse, {visited});
   }
   void backward(const std::vector<float>& d_out, std::vector<float>& d_qkv, std::vector<float>& d_bias) {
     d_qkv.assign(qkv.size(), NAN);
     d_bias.assign(static_cast<size_t>(c.shape.heads * c.shape.keys()), 0);
-    attention_backward(c.shape, options, {{qkv.data(), n, 3 * width}, {out.data(), n, width}, lse, {visited}},
+    attention_backward(context, c.shape, options, {{qkv.data(), n, 3 * width}, {out.data(), n, width}, lse, {visited}},
                        {d_out.data(), n, width}, scratch, {d_qkv.data(), n, 3 * width},
                        {d_bias.data(), c.shape.heads, c.shape.keys()});
   }
@@ -165,6 +166,7 @@ struct Fixture {
     }
   }
 
+  Context& context;
   Case c;
   int64_t n, width;
   std::vector<float> qkv, out, lse, slopes, table, cos, sin;
@@ -188,8 +190,8 @@ void expect_close(const A& got, const B& want, double tolerance, const char* wha
   EXPECT_LE(worst, tolerance) << what << " at " << where << ": " << got[where] << " for " << want[where];
 }
 
-void check(const Case& c) {
-  Fixture f(c);
+void check(const Case& c, Context& context = test_context()) {
+  Fixture f(c, context);
   const auto d_out = random_floats(f.n * f.width, 5);
   std::vector<float> d_qkv, d_bias;
   std::vector<double> out, dqkv, dbias;
@@ -251,7 +253,7 @@ TEST(Attention, AppendingToTheStoreEqualsTheWholePass) {
         const auto* from = parts.qkv.data() + (b * 290 + past) * 3 * w;
         qkv.insert(qkv.end(), from, from + step * 3 * w);
       }
-      attention_forward(shape, parts.options, {qkv.data(), 2 * step, 3 * w}, parts.store, parts.scratch,
+      attention_forward(test_context(), shape, parts.options, {qkv.data(), 2 * step, 3 * w}, parts.store, parts.scratch,
                         {out.data(), 2 * step, w}, lse, {parts.visited});
       for (int64_t b = 0; b < 2; ++b) {
         for (int64_t i = 0; i < step * w; ++i) {
@@ -290,24 +292,24 @@ TEST(Attention, ThreadsChangeNothing) {
   const auto d_out = random_floats(2 * 210 * 48, 5);
   std::vector<std::vector<float>> results;
   for (const int count : {1, 2}) {
-    set_threads(count);
-    Fixture f(c);
+    Context context(count);
+    Fixture f(c, context);
     std::vector<float> d_qkv, d_bias;
     f.forward();
     f.backward(d_out, d_qkv, d_bias);
     results.push_back(f.out), results.push_back(d_qkv), results.push_back(d_bias);
   }
-  set_threads(0);
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(results[i], results[i + 3]);
 }
 
 TEST(Attention, FewHeadsAreCutIntoPartsForManyThreads) {
-  set_threads(5);
+  Context five(5);
   for (const Kind bias : {Kind::kNone, Kind::kLinear, Kind::kTable}) {
-    check({.shape = {.sequences = 1, .queries = 700, .heads = 1, .head_dim = 16}, .bias = bias, .rotary_pairs = 4});
-    check({.shape = {.sequences = 1, .queries = 290, .heads = 3, .head_dim = 24}, .bias = bias, .documents = true});
+    check({.shape = {.sequences = 1, .queries = 700, .heads = 1, .head_dim = 16}, .bias = bias, .rotary_pairs = 4},
+          five);
+    check({.shape = {.sequences = 1, .queries = 290, .heads = 3, .head_dim = 24}, .bias = bias, .documents = true},
+          five);
   }
-  set_threads(0);
 }
 
 // Far keys: the mass left out never exceeds epsilon, whatever the values.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "context.h"
 #include "kernels/gemm.h"
 #include "kernels/update.h"
 
@@ -266,11 +267,11 @@ TEST(Gemm, ThreeFormsAgainstPlainLoops) {
     c.expect_guards_intact();
     c = c0;
   };
-  gemm_nt(a.mat(), bt.mat(), c.mat());
+  gemm_nt(test_context(), a.mat(), bt.mat(), c.mat());
   check([&](int64_t i, int64_t j, int64_t t) { return a.mat()(i, t) * bt.mat()(j, t); }, 0);
-  gemm_nn(a.mat(), b.mat(), c.mat(), true);
+  gemm_nn(test_context(), a.mat(), b.mat(), c.mat(), true);
   check([&](int64_t i, int64_t j, int64_t t) { return a.mat()(i, t) * b.mat()(t, j); }, 1);
-  gemm_tn(at.mat(), b.mat(), c.mat(), true);
+  gemm_tn(test_context(), at.mat(), b.mat(), c.mat(), true);
   check([&](int64_t i, int64_t j, int64_t t) { return at.mat()(t, i) * b.mat()(t, j); }, 1);
 }
 

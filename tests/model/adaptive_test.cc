@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "context.h"
 #include "model/support.h"
 
 namespace longshot {
@@ -108,7 +109,7 @@ TEST(Adaptive, EmbeddingIsProjectedWordTimesScale) {
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < 3 * 37; ++i) tokens.push_back(i * 5 % 37);
   Random x(static_cast<int64_t>(tokens.size()), c.dim, 1);
-  model->embed(tokens, static_cast<int64_t>(tokens.size()), 0, x.mat);
+  model->embed(test_context(), tokens, static_cast<int64_t>(tokens.size()), 0, x.mat);
   for (size_t r = 0; r < tokens.size(); ++r) {
     const size_t k = tokens[r] < 9 ? 0 : tokens[r] < 20 ? 1 : 2;
     const int64_t first = k == 0 ? 0 : c.adaptive_cutoffs[k - 1];
@@ -127,7 +128,7 @@ TEST(Adaptive, EqualsAFullSoftmaxOfTheSameParameters) {
   const ModelConfig& c = model->config();
   const int64_t rows = 3 * c.vocab;
   Random hidden(rows, c.dim, 2), out(rows, c.vocab, 3);
-  model->output().log_probabilities(hidden.mat, out.mat);
+  model->output().log_probabilities(test_context(), hidden.mat, out.mat);
   std::vector<int32_t> targets;
   for (int64_t r = 0; r < rows; ++r) targets.push_back(static_cast<int32_t>(r * 7 % c.vocab));
   targets[4] = -1;
@@ -136,7 +137,7 @@ TEST(Adaptive, EqualsAFullSoftmaxOfTheSameParameters) {
   for (const int64_t floats : {whole, whole / 5}) {  // in one piece, and in chunks
     std::vector<float> scratch(static_cast<size_t>(floats));
     std::fill(losses.begin(), losses.end(), 99.0f);
-    model->output().loss(hidden.mat, targets, scratch, losses);
+    model->output().loss(test_context(), hidden.mat, targets, scratch, losses);
     for (int64_t r = 0; r < rows; ++r) {
       const auto expected = expected_log_probabilities(*model, hidden.mat.row(r));
       double total = 0;
@@ -166,7 +167,7 @@ TEST(Adaptive, ChunksDoNotChangeGradients) {
     std::fill(grads.begin(), grads.end(), 0.0f);
     std::vector<float> scratch(static_cast<size_t>(floats)), losses(static_cast<size_t>(rows));
     Random d_hidden(rows, c.dim, 4);
-    model->output().loss_and_gradient(hidden.mat, targets, scratch, losses, {0.5f, d_hidden.mat, 31});
+    model->output().loss_and_gradient(test_context(), hidden.mat, targets, scratch, losses, {0.5f, d_hidden.mat, 31});
     std::vector<float> all(grads.begin(), grads.end());
     all.insert(all.end(), d_hidden.memory.begin(), d_hidden.memory.end());
     all.insert(all.end(), losses.begin(), losses.end());
@@ -186,12 +187,12 @@ TEST(Adaptive, DropoutActsInTrainingOnly) {
   std::vector<float> scratch(static_cast<size_t>(model->output().scratch_floats(40)));
   const auto training = [&](uint64_t key) {
     std::vector<float> losses(40);
-    model->output().loss_and_gradient(hidden.mat, targets, scratch, losses, {1, d_hidden.mat, key});
+    model->output().loss_and_gradient(test_context(), hidden.mat, targets, scratch, losses, {1, d_hidden.mat, key});
     return losses;
   };
   std::vector<float> plain(40), again(40);
-  model->output().loss(hidden.mat, targets, scratch, plain);
-  model->output().loss(hidden.mat, targets, scratch, again);
+  model->output().loss(test_context(), hidden.mat, targets, scratch, plain);
+  model->output().loss(test_context(), hidden.mat, targets, scratch, again);
   EXPECT_EQ(plain, again);
   EXPECT_EQ(training(1), training(1));
   EXPECT_NE(training(1), training(2));
@@ -206,7 +207,7 @@ TEST(Adaptive, PaddingRowsAsInFairseqOnlyWhenAskedFor) {
     const auto model = tiny_model(c);
     const std::vector<int32_t> tokens{10, 11, 21, 1};
     const Random dx(4, c.dim, 6);
-    model->embed_backward(tokens, 4, dx.mat);
+    model->embed_backward(test_context(), tokens, 4, dx.mat);
     const Mat values = tensor(*model, "embed.band1.weight");
     const float* grads = model->parameters().grads().data() + (values.data - model->parameters().values().data());
     double padding = 0, other = 0;
@@ -230,9 +231,9 @@ TEST(Adaptive, PaddingTargetsAsInFairseqOnlyWhenAskedFor) {
   const std::vector<int32_t> targets{10, 11, 21};
   std::vector<float> scratch(static_cast<size_t>(plain->output().scratch_floats(3)));
   std::vector<float> full(3), scored(3), trained(3);
-  plain->output().loss_and_gradient(hidden.mat, targets, scratch, full, {1, d_hidden.mat, 0});
-  quirk->output().loss(hidden.mat, targets, scratch, scored);
-  quirk->output().loss_and_gradient(hidden.mat, targets, scratch, trained, {1, d_hidden.mat, 0});
+  plain->output().loss_and_gradient(test_context(), hidden.mat, targets, scratch, full, {1, d_hidden.mat, 0});
+  quirk->output().loss(test_context(), hidden.mat, targets, scratch, scored);
+  quirk->output().loss_and_gradient(test_context(), hidden.mat, targets, scratch, trained, {1, d_hidden.mat, 0});
   EXPECT_EQ(full, scored);
   EXPECT_EQ(trained[1], full[1]);
   EXPECT_LT(trained[0], full[0] - 0.1f);
@@ -243,7 +244,7 @@ TEST(Adaptive, InitialisationHasTheReferencesSpread) {
   ModelConfig c = adaptive_config();
   c.vocab = 5000, c.adaptive_cutoffs = {1000, 2500};
   Transformer model(c, false);
-  model.initialize(7);
+  model.initialize(test_context(), 7);
   for (size_t k = 0; k < 3; ++k) {
     const Mat words = tensor(model, band_name(k, "weight"));
     double squares = 0;

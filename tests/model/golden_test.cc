@@ -1,6 +1,7 @@
 // Logits, loss, every gradient and ten training losses against PyTorch; tests/goldens/make_goldens.py made the files.
 #include <cmath>
 
+#include "context.h"
 #include "formats/safetensors.h"
 #include "model/support.h"
 #include "train/optimizer.h"
@@ -55,7 +56,7 @@ class Golden {
     const ModelConfig& c = model_->config();
     const int64_t rows = batch_.sequences * batch_.length;
     std::vector<float> got(static_cast<size_t>(rows * c.vocab));
-    Inference(*model_, {.sequences = batch_.sequences, .tokens = batch_.length})
+    Inference(test_context(), *model_, {.sequences = batch_.sequences, .tokens = batch_.length})
         .log_probabilities({.inputs = batch_.inputs, .length = batch_.length, .first_key = {}}, 0,
                            {got.data(), rows, c.vocab});
     const std::vector<float> logits = floats(file_, "logits");
@@ -68,7 +69,7 @@ class Golden {
             << "row " << r << " token " << v;
       }
     }
-    TrainingPass pass(*model_, {.sequences = batch_.sequences, .length = batch_.length});
+    TrainingPass pass(test_context(), *model_, {.sequences = batch_.sequences, .length = batch_.length});
     const double loss = pass.run(batch_, 1.0f / static_cast<float>(scored_), 0) / scored_;
     EXPECT_NEAR(loss, floats(file_, "losses")[0], 2e-6);
     Parameters& p = model_->parameters();
@@ -86,13 +87,13 @@ class Golden {
   }
 
   void check_training(const OptimizerConfig& config) {
-    TrainingPass pass(*model_, {.sequences = batch_.sequences, .length = batch_.length});
+    TrainingPass pass(test_context(), *model_, {.sequences = batch_.sequences, .length = batch_.length});
     Optimizer optimizer(config, model_->parameters());
     const std::vector<float> losses = floats(file_, "losses"), lrs = floats(file_, "lrs");
     for (size_t step = 0; step < losses.size(); ++step) {
       const double loss = pass.run(batch_, 1.0f / static_cast<float>(scored_), 0) / scored_;
       ASSERT_NEAR(loss, losses[step], 1e-5) << "step " << step;
-      optimizer.step(lrs[step]);
+      optimizer.step(test_context(), lrs[step]);
     }
     const Parameters& p = model_->parameters();
     for (size_t t = 0; t < p.tensors().size(); ++t) {

@@ -1,6 +1,7 @@
 // Every layer, option and position method against finite differences.
 #include <cmath>
 
+#include "context.h"
 #include "model/support.h"
 
 namespace longshot {
@@ -13,7 +14,7 @@ class Checker {
   Checker(const ModelConfig& config, bool documents, bool recompute = false)
       : model_(tiny_model(config)),
         data_(2, config.length, config.vocab),
-        pass_(*model_, {.sequences = 2, .length = config.length, .recompute = recompute}) {
+        pass_(test_context(), *model_, {.sequences = 2, .length = config.length, .recompute = recompute}) {
     data_.targets[5] = -1;  // not scored
     data_.batch.targets = data_.targets;
     if (documents) data_.batch.first_key = data_.first_key;
@@ -146,7 +147,7 @@ TEST(Gradients, RecomputedActivationsGiveTheSameBits) {
   const RandomBatch data(2, c.length, c.vocab);
   std::vector<std::vector<float>> grads;
   for (const bool recompute : {false, true}) {
-    TrainingPass pass(*model, {.sequences = 2, .length = c.length, .recompute = recompute});
+    TrainingPass pass(test_context(), *model, {.sequences = 2, .length = c.length, .recompute = recompute});
     auto g = model->parameters().grads();
     std::fill(g.begin(), g.end(), 0.0f);
     pass.run(data.batch, 1, kDropoutKey);

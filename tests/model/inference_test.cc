@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "context.h"
 #include "model/support.h"
 
 namespace longshot {
@@ -12,7 +13,7 @@ namespace {
 
 // -ln p of each target, for every sequence, through the training pass.
 std::vector<float> training_losses(Transformer& model, const RandomBatch& data) {
-  TrainingPass pass(model, {.sequences = data.batch.sequences, .length = data.batch.length});
+  TrainingPass pass(test_context(), model, {.sequences = data.batch.sequences, .length = data.batch.length});
   pass.run(data.batch, 0, 0);
   return {pass.losses().begin(), pass.losses().end()};
 }
@@ -27,7 +28,7 @@ TEST(Inference, EqualsTheTrainingPass) {
     SCOPED_TRACE(name);
     const auto model = tiny_model(tiny_config(name));
     const RandomBatch data(3, 19, 37);
-    Inference inference(*model, {.sequences = 3, .tokens = 19});
+    Inference inference(test_context(), *model, {.sequences = 3, .tokens = 19});
     std::vector<float> losses(57);
     inference.score({.inputs = data.inputs, .length = 19, .first_key = {}}, data.targets, 0, losses);
     expect_near(losses, training_losses(*model, data), 1e-5f);
@@ -42,12 +43,12 @@ TEST(Inference, CachedEqualsFull) {
     const auto model = tiny_model(config);
     const int64_t length = 150, vocab = config.vocab;
     const RandomBatch data(2, length, vocab);
-    Inference whole(*model, {.sequences = 2, .tokens = length});
+    Inference whole(test_context(), *model, {.sequences = 2, .tokens = length});
     std::vector<float> want(static_cast<size_t>(2 * length * vocab));
     whole.log_probabilities({.inputs = data.inputs, .length = length, .first_key = {}}, 0,
                             {want.data(), 2 * length, vocab});
 
-    Inference cached(*model, {.sequences = 2, .tokens = 60, .capacity = length});
+    Inference cached(test_context(), *model, {.sequences = 2, .tokens = 60, .capacity = length});
     int64_t past = 0;
     for (const int64_t step : {1, 1, 7, 60, 1, 31, 48, 1}) {
       std::vector<int32_t> inputs;
@@ -75,15 +76,15 @@ TEST(Inference, RunsPastTheTrainingLengthOrSaysWhyNot) {
     const auto model = tiny_model(tiny_config(name));
     const RandomBatch data(1, 400, 37);
     if (model->position().max_length() < 400) {
-      EXPECT_THROW(Inference(*model, {.sequences = 1, .tokens = 400}), Error);
+      EXPECT_THROW(Inference(test_context(), *model, {.sequences = 1, .tokens = 400}), Error);
       continue;
     }
-    Inference inference(*model, {.sequences = 1, .tokens = 400});
+    Inference inference(test_context(), *model, {.sequences = 1, .tokens = 400});
     std::vector<float> losses(400), prefix(19);
     inference.score({.inputs = data.inputs, .length = 400, .first_key = {}}, data.targets, 0, losses);
     for (const float loss : losses) ASSERT_TRUE(std::isfinite(loss));
     // A causal model's first losses do not depend on what follows.
-    Inference brief(*model, {.sequences = 1, .tokens = 19});
+    Inference brief(test_context(), *model, {.sequences = 1, .tokens = 19});
     brief.score({.inputs = std::span(data.inputs).first(19), .length = 19, .first_key = {}},
                 std::span(data.targets).first(19), 0, prefix);
     expect_near(std::span(losses).first(19), prefix, 1e-5f);
@@ -95,7 +96,8 @@ TEST(Inference, BatchedEqualsSingle) {
     SCOPED_TRACE(name);
     const auto model = tiny_model(tiny_config(name));
     const RandomBatch data(4, 19, 37);
-    Inference many(*model, {.sequences = 4, .tokens = 19}), one(*model, {.sequences = 1, .tokens = 19});
+    Inference many(test_context(), *model, {.sequences = 4, .tokens = 19}),
+        one(test_context(), *model, {.sequences = 1, .tokens = 19});
     std::vector<float> together(76), alone(19);
     many.score({.inputs = data.inputs, .length = 19, .first_key = {}}, data.targets, 0, together);
     for (size_t b = 0; b < 4; ++b) {
@@ -111,7 +113,7 @@ TEST(Inference, ContextOnlyTokensChangeNothing) {
     SCOPED_TRACE(name);
     const auto model = tiny_model(tiny_config(name));
     const RandomBatch data(2, 19, 37);
-    Inference inference(*model, {.sequences = 2, .tokens = 19});
+    Inference inference(test_context(), *model, {.sequences = 2, .tokens = 19});
     std::vector<float> all(38);
     inference.score({.inputs = data.inputs, .length = 19, .first_key = {}}, data.targets, 0, all);
     for (const int64_t from : {1, 11, 18}) {
@@ -136,7 +138,8 @@ TEST(Inference, LongSequencesInChunksEqualOnePass) {
   std::vector<int32_t> inputs = data.inputs, targets = data.targets;
   inputs.insert(inputs.end(), data.inputs.begin(), data.inputs.end());
   targets.insert(targets.end(), data.targets.begin(), data.targets.end());
-  Inference one(*model, {.sequences = 1, .tokens = length}), two(*model, {.sequences = 2, .tokens = length});
+  Inference one(test_context(), *model, {.sequences = 1, .tokens = length}),
+      two(test_context(), *model, {.sequences = 2, .tokens = length});
   std::vector<float> a(static_cast<size_t>(length)), b(static_cast<size_t>(2 * length));
   one.score({.inputs = data.inputs, .length = length, .first_key = {}}, data.targets, 0, a);
   two.score({.inputs = inputs, .length = length, .first_key = {}}, targets, 0, b);
@@ -150,15 +153,14 @@ TEST(Inference, ThreadsChangeNothingBeyondRounding) {
     const RandomBatch data(3, 19, 37);
     std::vector<std::vector<float>> losses, grads;
     for (const int count : {1, 2}) {
-      set_threads(count);
+      Context context(count);
       auto g = model->parameters().grads();
       std::fill(g.begin(), g.end(), 0.0f);
-      TrainingPass pass(*model, {.sequences = 3, .length = 19});
+      TrainingPass pass(context, *model, {.sequences = 3, .length = 19});
       pass.run(data.batch, 1, 1);
       losses.emplace_back(pass.losses().begin(), pass.losses().end());
       grads.emplace_back(g.begin(), g.end());
     }
-    set_threads(0);
     expect_near(losses[0], losses[1], 1e-5f);
     expect_near(grads[0], grads[1], 1e-4f);
   }
@@ -170,7 +172,7 @@ TEST(Inference, DocumentsAreIndependent) {
   const RandomBatch data(1, 19, 37);
   std::vector<int32_t> first_key(19, 0);
   std::fill(first_key.begin() + 8, first_key.end(), 8);
-  Inference inference(*model, {.sequences = 1, .tokens = 19});
+  Inference inference(test_context(), *model, {.sequences = 1, .tokens = 19});
   std::vector<float> masked(19), alone(11);
   inference.score({.inputs = data.inputs, .length = 19, .first_key = first_key}, data.targets, 0, masked);
   inference.score({.inputs = std::span(data.inputs).subspan(8), .length = 11, .first_key = {}},

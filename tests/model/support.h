@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "context.h"
 #include "model/inference.h"
 #include "model/training.h"
 
@@ -20,8 +21,9 @@ inline ModelConfig tiny_config(const std::string& position = "alibi") {
 
 // With every parameter away from its initial constants, so that nothing hides behind a 0 or a 1.
 inline std::unique_ptr<Transformer> tiny_model(const ModelConfig& config, uint64_t seed = 3) {
+  Context context(1);  // of its own: tests make models on several threads
   auto model = std::make_unique<Transformer>(config, true);
-  model->initialize(seed);
+  model->initialize(context, seed);
   auto values = model->parameters().values();
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] += 0.05f * static_cast<float>(normal(seed, Stream::kTest, 11, i));

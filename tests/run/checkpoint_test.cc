@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "context.h"
 #include "run/loaded_model.h"
 #include "train/support.h"
 
@@ -28,7 +29,7 @@ struct Saved {
     write_token_set(dir / "data", 600);
     tokenizer = load_tokenizer(dir / "data");
     model = std::make_unique<Transformer>(small_model(), true);
-    model->initialize(1);
+    model->initialize(test_context(), 1);
     moments.resize(model->parameters().values().size());
     for (size_t i = 0; i < moments.size(); ++i) moments[i] = static_cast<float>(i);
     path = dir / "step-00000007";

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "context.h"
 #include "train/support.h"
 
 namespace longshot {
@@ -14,9 +15,9 @@ TEST(Cost, PredictedMemoryIsWhatIsTaken) {
       TrainConfig train = small_training(1);
       train.recompute = recompute;
       train.optimizer.optimizer = optimizer;
-      const StepCost cost = predict_memory(config, train);
+      const StepCost cost = predict_memory(test_context(), config, train);
       Transformer model(config, true);
-      const TrainingPass pass(model, Trainer::pass_config(train, config.length));
+      const TrainingPass pass(test_context(), model, Trainer::pass_config(train, config.length));
       EXPECT_EQ(cost.activation_bytes, pass.bytes());
       EXPECT_EQ(cost.parameters, model.parameters().count());
       Optimizer state(train.optimizer, model.parameters());
@@ -31,7 +32,7 @@ TEST(Cost, PredictedMemoryIsWhatIsTaken) {
 TEST(Cost, AModelLargerThanTheMachineCanBeMeasured) {
   ModelConfig config = small_model();
   config.layers = 100, config.dim = 16384, config.heads = 128;  // 322 billion parameters
-  EXPECT_GT(predict_memory(config, small_training(1)).bytes(), size_t{4} << 40);
+  EXPECT_GT(predict_memory(test_context(), config, small_training(1)).bytes(), size_t{4} << 40);
 }
 
 }  // namespace

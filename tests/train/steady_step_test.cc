@@ -8,6 +8,7 @@
 #include <limits>
 #include <new>
 
+#include "context.h"
 #include "train/support.h"
 
 namespace {
@@ -38,15 +39,15 @@ TEST(SteadyStep, AllocatesNothingAndFaultsNoPage) {
       ModelConfig config = small_model(method->name);
       config.dropout = 0.1, config.attention_dropout = 0.1;
       Transformer model(config, true);
-      model.initialize(1);
-      TrainingPass pass(model, {.sequences = 4, .length = config.length, .recompute = recompute});
+      model.initialize(test_context(), 1);
+      TrainingPass pass(test_context(), model, {.sequences = 4, .length = config.length, .recompute = recompute});
       Optimizer optimizer({}, model.parameters());
       const std::vector<int32_t> tokens(static_cast<size_t>(4 * config.length), 7);
       const TrainingBatch batch{
           .sequences = 4, .length = config.length, .inputs = tokens, .targets = tokens, .first_key = {}};
       const auto step = [&] {
         pass.run(batch, 0.01f, 1);
-        optimizer.step(1e-3);
+        optimizer.step(test_context(), 1e-3);
       };
       for (int i = 0; i < 3; ++i) step();
       // The kernel may move a page of its own accord, now and then; a step that touches new memory faults each time.

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "context.h"
 #include "train/support.h"
 
 namespace longshot {
@@ -32,8 +33,8 @@ TrainedRun train_run(const fs::path& data, const fs::path& out, const ModelConfi
                      int64_t stop_at = -1) {
   const TokenSet tokens(data);
   Transformer model(model_config, true);
-  model.initialize(config.seed);
-  Trainer trainer({model, tokens.split("train"), &tokens.tokenizer(), RunDir(out)}, config);
+  model.initialize(test_context(), config.seed);
+  Trainer trainer(test_context(), {model, tokens.split("train"), &tokens.tokenizer(), RunDir(out)}, config);
   trainer.resume(0);
   int64_t done = 0;
   TrainerCallbacks callbacks;
@@ -96,10 +97,10 @@ TEST(Trainer, KeepsTheLastCheckpointsAndTheBest) {
   write_token_set(dir / "data", 700);
   const TokenSet tokens(dir / "data");
   Transformer model(small_model(), true);
-  model.initialize(1);
+  model.initialize(test_context(), 1);
   TrainConfig config = small_training(12);
   config.save_every = 2, config.eval_every = 2, config.keep = 2;
-  Trainer trainer({model, tokens.split("train"), &tokens.tokenizer(), RunDir(dir / "run")}, config);
+  Trainer trainer(test_context(), {model, tokens.split("train"), &tokens.tokenizer(), RunDir(dir / "run")}, config);
   TrainerCallbacks callbacks;
   int validations = 0;
   callbacks.validate = [&] { return ++validations == 2 ? 1.0 : 2.0; };  // step 4 is the best
@@ -128,10 +129,11 @@ TEST(Trainer, ResumingFromADamagedOneOffersTheOneBefore) {
   const RunDir run(dir / "run");
   const auto trainer_on = [&](Transformer& model) {
     TrainConfig config = small_training(6);
-    return std::make_unique<Trainer>(Trainer::Inputs{model, tokens.split("train"), &tokens.tokenizer(), run}, config);
+    return std::make_unique<Trainer>(test_context(),
+                                     Trainer::Inputs{model, tokens.split("train"), &tokens.tokenizer(), run}, config);
   };
   Transformer model(small_model(), true);
-  model.initialize(1);
+  model.initialize(test_context(), 1);
   trainer_on(model)->train({});
   ASSERT_THAT(checkpoint_steps(run), testing::ElementsAre(3, 6));
   const fs::path victim = run.checkpoint(6) / kModelFile;
