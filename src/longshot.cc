@@ -4,10 +4,9 @@
 #include <cmath>
 
 #include "base/rng.h"
-#include "data/token_set.h"
 #include "model/inference.h"
 #include "run/loaded_model.h"
-#include "train/trainer.h"
+#include "train/train_run.h"
 
 namespace longshot {
 
@@ -107,25 +106,13 @@ std::vector<int32_t> Model::generate(std::span<const int32_t> prompt, const Samp
 }
 
 double train(const std::string& data_dir, const std::string& run_dir, const std::string& options_toml) {
-  ModelConfig model_config;
-  TrainConfig train_config;
-  Options options;
-  model_config.fields(options);
-  train_config.fields(options);
-  options.load_toml_text(options_toml, "options");
-  const TokenSet tokens(data_dir);
-  model_config.vocab = tokens.tokenizer().vocab_size();
-  model_config.validate();
-  train_config.validate(model_config.length);
-  const RunDir run(run_dir);
-  require_usage(checkpoint_steps(run).empty(), "{}: holds a run already", run_dir);
-  make_directories(run.path());
-  write_atomically(run.config(), options.to_toml(false));
-  Transformer model(model_config, true);
   Context context;
-  model.initialize(context, train_config.seed);
-  Trainer trainer(context, {model, tokens.split("train"), &tokens.tokenizer(), run}, train_config);
-  return trainer.train({}).loss;
+  TrainRequest request;
+  Options options;
+  request.fields(options);
+  options.load_toml_text(options_toml, "options");
+  request.data = data_dir, request.out = run_dir;
+  return train_run(context, request, {}).loss.value_or(0);
 }
 
 }  // namespace longshot

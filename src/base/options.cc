@@ -59,9 +59,13 @@ std::string number_text(T value) {
   return fmt::format("{}", value);
 }
 
+// TOML's whole numbers end at 2^63 - 1: larger ones are written as text, which is read as well.
 template <class T>
 std::string toml_number(T value) {
   std::string text = number_text(value);
+  if constexpr (std::is_same_v<T, uint64_t>) {
+    if (value > static_cast<T>(INT64_MAX)) return toml_text(text);
+  }
   if (std::is_floating_point_v<T> && text.find_first_of(".einf") == std::string::npos) text += ".0";
   return text;
 }
@@ -223,6 +227,12 @@ void Options::load_toml_text(const std::string& text, const std::string& origin)
       fail_usage("{}:{}: {}", origin, node.source().begin.line, e.what());
     }
   }
+}
+
+OptionValues Options::values() const {
+  OptionValues values;
+  for (const Option& o : all_) values[o.name] = o.get();
+  return values;
 }
 
 std::string Options::to_toml(bool with_help) const {

@@ -8,6 +8,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,8 @@ struct Option {
   std::function<std::string()> get;             // the value as typed on the command line
   std::function<std::string()> toml;            // the value as TOML
 };
+
+using OptionValues = std::map<std::string, std::string>;  // by name, each as it would be typed
 
 class Options {
  public:
@@ -51,6 +54,7 @@ class Options {
   // Sets every key of a TOML file. An unknown key or a value of the wrong type is an error.
   void load_toml(const fs::path& path);
   void load_toml_text(const std::string& text, const std::string& origin);
+  OptionValues values() const;
   // Every option with its present value, one per line, help as comment when `with_help`.
   std::string to_toml(bool with_help) const;
 
@@ -59,6 +63,14 @@ class Options {
   std::vector<Option> all_;
   std::string group_;
 };
+
+// Of anything that declares its options in fields().
+template <class T>
+OptionValues option_values(T config) {
+  Options options;
+  config.fields(options);
+  return options.values();
+}
 
 // The text of a list as Option::set takes it: a comma inside a member stands behind a backslash.
 std::string join_list(const std::vector<std::string>& members);

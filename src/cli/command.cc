@@ -84,14 +84,15 @@ int run_command(const CommandEntry& entry, const std::vector<std::string>& argv)
   };
   CLI::App app;
   parse(app);
-  // Files stand below flags: load them, then let the flags speak again.
-  const fs::path implied = command->implied_config();
-  if (!implied.empty()) options.load_toml(implied);
-  if (!config.empty()) options.load_toml(config);
-  if (!implied.empty() || !config.empty()) {
+  // Files stand below flags, implied options below files: load them, then let the flags speak again.
+  const auto load_below_flags = [&](auto&& load) {
+    load();
+    if (!config.empty()) options.load_toml(config);
     CLI::App again;
     parse(again);
-  }
+  };
+  if (!config.empty()) load_below_flags([] {});
+  if (!help) load_below_flags([&] { command->implied_options(options); });
   if (help) {
     print_help(entry, arguments, options);
     return 0;

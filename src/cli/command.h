@@ -15,9 +15,9 @@ class Command {
   // Declares every option. Called once, before parsing.
   virtual void options(Options& o) = 0;
   virtual int run() = 0;  // the exit code
-  // A file of options that stands below --config and the flags, e.g. that of a run to be resumed; "" for none.
-  // Called after a first parse.
-  virtual fs::path implied_config() const { return {}; }
+  // Sets options that stand below --config and the flags, e.g. those of a run to be resumed. Called after a first
+  // parse.
+  virtual void implied_options(Options& o) const { (void)o; }
 
   struct Arguments {   // what may follow the options, e.g. {"RUN", 1, 1}
     std::string name;  // "" takes none

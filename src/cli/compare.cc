@@ -192,18 +192,20 @@ class CompareCommand : public Command {
     TrainConfig train = train_;
     train.seed = plan.seed;
     make_directories(run.path());
-    const Trainer::Inputs inputs{model, tokens.split("train"), &tokens.tokenizer(), run};
+    const Trainer::Inputs inputs{model, tokens.split("train"), &tokens.tokenizer()};
     if (equal_time_ > 0) train.steps = steps_of(run, inputs, train);
-    write_atomically(run.config(), run_toml(plan, train));
-
+    RunWriter writer(run);
     reset_peak_memory();
     Trainer trainer(*context_, inputs, train);
-    trainer.resume(0);
+    const int64_t start = writer.checkpoints().empty() ? 0 : writer.checkpoints().back();
+    if (start > 0) trainer.restore(run.checkpoint(start), read_checkpoint(run.checkpoint(start)));
+    writer.begin_at(start);
+    writer.write_config(run_toml(plan, train));
     Progress progress;
     TrainerCallbacks callbacks;
     callbacks.should_stop = stop_requested;
     callbacks.on_step = [&](const StepReport& r) { progress.show(plan.name() + "  " + step_text(r)); };
-    const Trainer::Result result = trainer.train(callbacks);
+    const TrainResult result = trainer.train(writer, callbacks);
     if (!result.finished) return false;
 
     RunRecord record{.name = plan.name(),
@@ -216,12 +218,8 @@ class CompareCommand : public Command {
                      .train_seconds = result.seconds,
                      .train_tokens_per_second = result.tokens_per_second,
                      .train_peak_memory_bytes = static_cast<int64_t>(result.peak_memory_bytes)};
-    for (const Json& point : read_records(run.metrics())) {
-      CurvePoint p{.step = point.value("step", int64_t{0})};
-      if (point.contains("tokens")) p.tokens = point["tokens"].get<int64_t>();
-      if (point.contains("seconds")) p.seconds = point["seconds"].get<double>();
-      if (point.contains("loss")) p.loss = point["loss"].get<double>();
-      record.curve.push_back(p);
+    for (const MetricsRecord& m : read_metrics(run)) {
+      record.curve.push_back({.step = m.step, .tokens = m.tokens, .seconds = m.seconds, .loss = m.loss});
     }
     record.biases = biases_of(model);
     if (record.biases->slopes.empty() && record.biases->table.empty()) record.biases.reset();

@@ -1,8 +1,7 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "formats/fairseq_model.h"
-#include "run/checkpoint.h"
-#include "run/run_dir.h"
+#include "run/run_writer.h"
 
 namespace longshot {
 namespace {
@@ -22,8 +21,6 @@ class ImportCommand : public Command {
 
   int run() override {
     require_usage(!out_.empty(), "longshot import needs --out RUN, the directory of the run to make");
-    const RunDir run(out_);
-    require_usage(checkpoint_steps(run).empty(), "{}: holds a run already. Give another --out.", out_);
     const TorchFile file(args[0]);
     require(FairseqCheckpoint::is_one(file),
             "{}: a PyTorch file, but not a checkpoint of fairseq's: it lacks model, cfg and args", args[0]);
@@ -37,10 +34,12 @@ class ImportCommand : public Command {
 
     Transformer model(config, false);
     load_weights(checkpoint, model);
-    make_directories(run.checkpoints());
+    RunWriter run{RunDir(out_)};
+    require_usage(run.checkpoints().empty(), "{}: holds a run already. Give another --out.", out_);
+    run.begin_at(0);
     const int64_t step = checkpoint.config().updates;
-    save_checkpoint(run.checkpoint(step), {.model = model, .tokenizer = tokenizer.get(), .step = step});
-    write_config(run, config);
+    run.save({.model = model, .tokenizer = tokenizer.get(), .step = step}, 1);
+    run.write_config(toml_of(config));
     fmt::print("{}: {} parameters, {} layers, dim {}, {} heads, {} words, trained at length {}\n", args[0],
                checkpoint.parameter_count(), config.layers, config.dim, config.heads, config.vocab, config.length);
     fmt::print("position {}{}\nwritten to {}\n", position_,
@@ -49,10 +48,10 @@ class ImportCommand : public Command {
   }
 
  private:
-  static void write_config(const RunDir& run, ModelConfig config) {
+  static std::string toml_of(ModelConfig config) {
     Options options;
     config.fields(options);
-    write_atomically(run.config(), options.to_toml(false));
+    return options.to_toml(false);
   }
 
   std::string out_, dict_, position_ = "alibi";

@@ -47,8 +47,9 @@ void Progress::note(const std::string& text) {
 }
 
 std::string step_text(const StepReport& r) {
-  return fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left", r.step, r.steps, r.loss,
-                     count_text(r.tokens_per_second), duration_text(r.seconds_left));
+  const MetricsRecord& m = r.metrics;
+  return fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left", m.step, r.steps, m.loss.value_or(NAN),
+                     count_text(m.tokens_per_second.value_or(0)), duration_text(r.seconds_left));
 }
 
 std::string duration_text(double seconds) {

@@ -90,11 +90,7 @@ int64_t ModelConfig::adaptive_dim(size_t band) const {
 }
 
 Json ModelConfig::to_json() const {
-  Json json;
-  ModelConfig copy = *this;
-  Options options;
-  copy.fields(options);
-  for (const Option& o : options.all()) json[o.name] = o.get();
+  Json json = option_values(*this);
   json["vocab"] = std::to_string(vocab);
   return json;
 }

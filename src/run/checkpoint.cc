@@ -1,98 +1,235 @@
 #include "run/checkpoint.h"
 
-#include <algorithm>
-#include <charconv>
+#include <fcntl.h>
+#include <linux/fs.h>
 
-#include "base/error.h"
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
 #include "formats/safetensors.h"
+#include "run/metrics.h"
 
 namespace longshot {
 namespace {
 
-constexpr int kFormat = 1;
+constexpr int64_t kFormat = 2;
 
-std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
-
-std::vector<NamedTensor> named(const Parameters& parameters, std::span<const float> block, const std::string& prefix) {
-  std::vector<NamedTensor> tensors;
-  for (const Tensor& t : parameters.tensors()) {
-    const auto data = block.subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.size));
-    tensors.push_back({prefix + t.name, DType::kF32, t.shape, std::as_bytes(data)});
-  }
-  return tensors;
+struct FileEntry {
+  int64_t bytes = 0;
+  std::string crc32;
+};
+template <class V>
+void fields(V& v, FileEntry& f) {
+  v("bytes", f.bytes, kCount);
+  v("crc32", f.crc32);
 }
 
-void fill_block(const Safetensors& file, const Parameters& parameters, std::span<float> block,
-                const std::string& prefix) {
-  for (const Tensor& t : parameters.tensors()) {
-    const NamedTensor& stored = file.at(prefix + t.name);
-    require(stored.shape == t.shape, "{}: tensor '{}' has shape {}, the model wants {}. Another model's checkpoint?",
-            file.path().string(), stored.name, shape_text(stored.shape), shape_text(t.shape));
-    file.read(stored.name, block.subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.size)));
-  }
+struct TokenizerEntry {
+  std::string file, hash;
+};
+template <class V>
+void fields(V& v, TokenizerEntry& t) {
+  v("file", t.file);
+  v("hash", t.hash);
+}
+
+// Objects whose keys are not known beforehand.
+template <class T>
+Json object_of(const std::map<std::string, T>& members) {
+  Json json = Json::object();
+  for (const auto& [key, value] : members) json[key] = value;
+  return json;
 }
 
 template <class T>
-T field(const Json& json, const char* name, const fs::path& path) {
-  try {
-    return json.at(name).get<T>();
-  } catch (const Json::exception&) {
-    fail("{}: '{}' is missing or of the wrong kind", path.string(), name);
+std::map<std::string, T> members_of(const Json& json, const std::string& where) {
+  require(json.is_object(), "{}: an object was expected", where);
+  std::map<std::string, T> members;
+  for (const auto& [key, value] : json.items()) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      require(value.is_string(), "{}: {} must be text", where, key);
+    } else {
+      require(value.is_number(), "{}: {} must be a number", where, key);
+    }
+    members[key] = value.template get<T>();
   }
-}
-
-Json file_record(const fs::path& path) {
-  const MappedFile file(path);
-  return {{"bytes", file.size()}, {"crc32", checksum(file.bytes())}};
-}
-
-void check_file(const fs::path& path, const Json& record) {
-  const MappedFile file(path);
-  const auto bytes = field<uint64_t>(record, "bytes", path);
-  require(file.size() == bytes, "{}: {} bytes, but {} were written. Was the copy interrupted?", path.string(),
-          file.size(), bytes);
-  const auto sum = field<std::string>(record, "crc32", path);
-  const std::string found = checksum(file.bytes());
-  require(found == sum, "{}: checksum {} is not the {} it was written with. The file is damaged.", path.string(), found,
-          sum);
+  return members;
 }
 
 }  // namespace
 
+template <class V>
+void fields(V& v, Origin& o) {
+  v("run", o.run);
+  v("step", o.step, kCount);
+  v("weights", o.weights);
+}
+
+namespace {
+
+// state.json as it is written; the objects in it that others own are read further below.
+struct TrainingEntry {
+  Json options, optimizer;
+  std::string data_hash;
+  double seconds = 0;
+  int64_t peak_memory_bytes = 0;
+};
+template <class V>
+void fields(V& v, TrainingEntry& t) {
+  v("options", t.options);
+  v("optimizer", t.optimizer);
+  v("data_hash", t.data_hash);
+  v("seconds", t.seconds, kNotNegative);
+  v("peak_memory_bytes", t.peak_memory_bytes, kCount);
+}
+
+struct StateFile {
+  int64_t format = kFormat;
+  int64_t step = 0;
+  std::string position;
+  Json model;
+  std::optional<TokenizerEntry> tokenizer;
+  std::optional<TrainingEntry> training;
+  std::optional<Origin> from;
+  Json files = Json::object();
+};
+template <class V>
+void fields(V& v, StateFile& s) {
+  v("format", s.format, CountRange{1, kFormat});
+  v("step", s.step, kCount);
+  v("position", s.position);
+  v("model", s.model);
+  v.object("tokenizer", s.tokenizer);
+  v.object("training", s.training);
+  v.object("from", s.from);
+  v("files", s.files);
+}
+
+StateFile read_state(const fs::path& path) {
+  Json json = read_json(path);
+  require(json.is_object(), "{}: an object was expected", path.string());
+  const auto format = json.find("format");
+  if (format != json.end() && *format == 1) {  // its state of training is not read: weights only
+    json.erase("optimizer");
+    json.erase("train");
+  }
+  return read_fields<StateFile>(json, path.string());
+}
+
+std::vector<NamedTensor> named(const Parameters& parameters, const Block& block) {
+  std::vector<NamedTensor> tensors;
+  for (const Tensor& t : parameters.tensors()) {
+    const auto data = block.numbers.subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.size));
+    for (const float x : data) {
+      require(std::isfinite(x), "tensor '{}{}' holds {}; nothing is saved with it. Earlier checkpoints are intact.",
+              block.prefix, t.name, x);
+    }
+    tensors.push_back({block.prefix + t.name, DType::kF32, t.shape, std::as_bytes(data)});
+  }
+  return tensors;
+}
+
+void fill_block(const Safetensors& file, const Parameters& parameters, const Block& block) {
+  for (const Tensor& t : parameters.tensors()) {
+    const NamedTensor& stored = file.at(block.prefix + t.name);
+    require(stored.shape == t.shape, "{}: tensor '{}' has shape {}, the model wants {}. Another model's checkpoint?",
+            file.path().string(), stored.name, shape_text(stored.shape), shape_text(t.shape));
+    file.read(stored.name, block.numbers.subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.size)));
+  }
+}
+
+void add_file(const fs::path& dir, const std::string& name, Json& files) {
+  const MappedFile file(dir / name);
+  files[name] = write_fields(FileEntry{static_cast<int64_t>(file.size()), checksum(file.bytes())});
+}
+
+void check_file(const fs::path& path, const FileEntry& entry) {
+  const MappedFile file(path);
+  require(static_cast<int64_t>(file.size()) == entry.bytes,
+          "{}: {} bytes, but {} were written. Was the copy interrupted?", path.string(), file.size(), entry.bytes);
+  const std::string found = checksum(file.bytes());
+  require(found == entry.crc32, "{}: checksum {} is not the {} it was written with. The file is damaged.",
+          path.string(), found, entry.crc32);
+}
+
+// Every file a checkpoint of this state consists of must be listed, and as it was written.
+void check_files(const fs::path& dir, const StateFile& state, CheckpointInfo& info) {
+  const std::string path = (dir / kStateFile).string();
+  require(state.files.is_object(), "{}: 'files' must be an object", path);
+  for (const auto& [name, json] : state.files.items()) {
+    require(!name.empty() && !name.starts_with('.') && name.find('/') == std::string::npos,
+            "{}: '{}' is not the plain name of a file", path, name);
+    const auto entry = read_fields<FileEntry>(json, fmt::format("{}, files, {}", path, name));
+    check_file(dir / name, entry);
+    if (name == kModelFile) info.weights = entry.crc32;
+  }
+  const auto listed = [&](const std::string& name) {
+    require(state.files.contains(name), "{}: 'files' lacks {}, so it cannot be checked", path, name);
+  };
+  listed(kModelFile);
+  if (state.training) listed(kOptimizerFile);
+  if (state.tokenizer) listed(state.tokenizer->file);
+}
+
+// A finished directory takes its place; one that stands there already gives way only when the new one is in place.
+void publish_checkpoint(const fs::path& aside, const fs::path& dir) {
+  std::error_code ignored;
+  if (!fs::exists(dir)) return publish(aside, dir);
+  if (::renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, dir.c_str(), RENAME_EXCHANGE) == 0) {
+    fs::remove_all(aside, ignored);
+    return;
+  }
+  fs::path old = dir;  // the file system cannot exchange; a kill between the two leaves what sweeping puts back
+  old += kReplaced;
+  fs::remove_all(old, ignored);
+  publish(dir, old);
+  publish(aside, dir);
+  fs::remove_all(old, ignored);
+}
+
+}  // namespace
+
+std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
+
 void save_checkpoint(const fs::path& dir, const CheckpointContent& content) {
+  Parameters& parameters = content.model.parameters();
+  const std::vector<NamedTensor> weights = named(parameters, {"", parameters.values()});
+  std::vector<NamedTensor> further;
+  for (const Block& b : content.blocks) {
+    for (NamedTensor& t : named(parameters, b)) further.push_back(std::move(t));
+  }
+  StateFile state{.step = content.step,
+                  .position = content.model.config().position,
+                  .model = content.model.config().to_json(),
+                  .tokenizer = {},
+                  .training = {},
+                  .from = content.from};
+  if (content.training) {
+    const TrainingState& t = *content.training;
+    state.training = {object_of(t.options), object_of(t.optimizer), t.data_hash, t.seconds, t.peak_memory_bytes};
+  }
   fs::path aside = dir;
-  aside += ".tmp";
+  aside += kUnfinished;
   std::error_code ignored;
   fs::remove_all(aside, ignored);
   make_directories(aside);
   try {
-    Parameters& parameters = content.model.parameters();
-    write_safetensors(aside / kModelFile, named(parameters, parameters.values(), ""));
-    Json files;
-    files[kModelFile] = file_record(aside / kModelFile);
-    Json state{{"format", kFormat}, {"step", content.step}, {"position", content.model.config().position}};
-    state["model"] = content.model.config().to_json();
-    if (!content.blocks.empty()) {
-      std::vector<NamedTensor> tensors;
-      for (const Block& b : content.blocks) {
-        for (NamedTensor& t : named(parameters, b.numbers, b.prefix)) tensors.push_back(std::move(t));
-      }
-      write_safetensors(aside / kOptimizerFile, tensors);
-      files[kOptimizerFile] = file_record(aside / kOptimizerFile);
-    }
-    if (content.training) {
-      state["optimizer"] = content.training->optimizer;
-      state["train"] = content.training->options;
+    write_safetensors(aside / kModelFile, weights);
+    add_file(aside, kModelFile, state.files);
+    if (!further.empty()) {
+      write_safetensors(aside / kOptimizerFile, further);
+      add_file(aside, kOptimizerFile, state.files);
     }
     if (content.tokenizer) {
       content.tokenizer->save(aside);
-      files[content.tokenizer->file_name()] = file_record(aside / content.tokenizer->file_name());
-      state["tokenizer"] = {{"file", content.tokenizer->file_name()}, {"hash", hex(content.tokenizer->hash())}};
+      add_file(aside, content.tokenizer->file_name(), state.files);
+      state.tokenizer = {content.tokenizer->file_name(), hex(content.tokenizer->hash())};
     }
-    state["files"] = files;
-    write_json(aside / kStateFile, state);
-    fs::remove_all(dir, ignored);
-    publish(aside, dir);
+    write_json(aside / kStateFile, write_fields(state));
+    publish_checkpoint(aside, dir);
   } catch (...) {
     fs::remove_all(aside, ignored);
     throw;
@@ -101,31 +238,42 @@ void save_checkpoint(const fs::path& dir, const CheckpointContent& content) {
 
 CheckpointInfo read_checkpoint(const fs::path& dir) {
   const fs::path path = dir / kStateFile;
-  const Json state = read_json(path);
-  const int format = field<int>(state, "format", path);
-  require(format == kFormat, "{}: format {}, but this program reads format {}", path.string(), format, kFormat);
+  StateFile state = read_state(path);
   CheckpointInfo info;
-  info.step = field<int64_t>(state, "step", path);
-  info.model = ModelConfig::from_json(field<Json>(state, "model", path), path.string());
-  const auto files = field<Json>(state, "files", path);
-  for (const auto& [name, record] : files.items()) {
-    require(name.find('/') == std::string::npos, "{}: file name '{}' leaves the directory", path.string(), name);
-    check_file(dir / name, record);
-  }
-  if (state.contains("optimizer")) {
-    info.training.emplace();
-    info.training->optimizer = field<std::map<std::string, double>>(state, "optimizer", path);
-    info.training->options = field<Json>(state, "train", path);
-  }
-  if (state.contains("tokenizer")) {
-    const Json& t = state["tokenizer"];
-    info.tokenizer_file = field<std::string>(t, "file", path);
-    const auto text = field<std::string>(t, "hash", path);
+  info.step = state.step;
+  info.model = ModelConfig::from_json(state.model, path.string());
+  check_files(dir, state, info);
+  if (state.tokenizer) {
+    info.tokenizer_file = state.tokenizer->file;
+    const std::string& text = state.tokenizer->hash;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), info.tokenizer_hash, 16);
     require(error == std::errc() && end == text.data() + text.size(), "{}: tokenizer hash '{}' is not a hex number",
             path.string(), text);
   }
+  if (state.training) {
+    const TrainingEntry& t = *state.training;
+    info.training = {members_of<std::string>(t.options, fmt::format("{}, training, options", path.string())),
+                     members_of<double>(t.optimizer, fmt::format("{}, training, optimizer", path.string())),
+                     t.data_hash, t.seconds, t.peak_memory_bytes};
+  }
+  info.from = std::move(state.from);
   return info;
+}
+
+const TrainingState& training_of(const CheckpointInfo& info, const fs::path& dir) {
+  require(
+      info.training.has_value(),
+      "{}: holds weights only, or was written by an earlier version; training cannot go on from it. Start a new run "
+      "with its weights: train --from",
+      dir.string());
+  return *info.training;
+}
+
+ModelVocabulary vocabulary_of(const CheckpointInfo& info, const fs::path& dir, const std::string& name) {
+  return {.name = name,
+          .size = static_cast<int>(info.model.vocab),
+          .tokenizer_hash = info.tokenizer_hash,
+          .tokenizer_file = info.tokenizer_file.empty() ? fs::path() : dir / info.tokenizer_file};
 }
 
 void load_weights(const fs::path& dir, Transformer& model) {
@@ -134,26 +282,41 @@ void load_weights(const fs::path& dir, Transformer& model) {
   require(file.tensors().size() == parameters.tensors().size(),
           "{}: {} tensors, the model has {}. Another model's checkpoint?", file.path().string(), file.tensors().size(),
           parameters.tensors().size());
-  fill_block(file, parameters, parameters.values(), "");
+  fill_block(file, parameters, {"", parameters.values()});
 }
 
 void load_blocks(const fs::path& dir, const Transformer& model, const std::vector<Block>& blocks) {
   const Safetensors file(dir / kOptimizerFile);
-  for (const Block& b : blocks) fill_block(file, model.parameters(), b.numbers, b.prefix);
+  for (const Block& b : blocks) fill_block(file, model.parameters(), b);
 }
 
 std::vector<int64_t> checkpoint_steps(const RunDir& run) {
   std::vector<int64_t> steps;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(run.checkpoints(), error)) {
-    const std::string name = entry.path().filename().string();
-    int64_t step = 0;
-    if (!name.starts_with("step-")) continue;
-    const auto [end, bad] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
-    if (bad == std::errc() && end == name.data() + name.size()) steps.push_back(step);
+    if (const auto step = RunDir::step_of(entry.path().filename().string())) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
+}
+
+void sweep_checkpoints(const RunDir& run) {
+  std::error_code error;
+  std::vector<fs::path> unfinished, replaced;
+  for (const auto& entry : fs::directory_iterator(run.checkpoints(), error)) {
+    const std::string name = entry.path().filename().string();
+    if (RunDir::step_of(name, kUnfinished)) unfinished.push_back(entry.path());
+    if (RunDir::step_of(name, kReplaced)) replaced.push_back(entry.path());
+  }
+  for (const fs::path& path : replaced) {
+    const fs::path place = fs::path(path).replace_extension();
+    if (fs::exists(place)) {
+      fs::remove_all(path, error);
+    } else {
+      publish(path, place);
+    }
+  }
+  for (const fs::path& path : unfinished) fs::remove_all(path, error);
 }
 
 fs::path find_checkpoint(const fs::path& path) {
@@ -162,9 +325,9 @@ fs::path find_checkpoint(const fs::path& path) {
   const std::vector<int64_t> steps = checkpoint_steps(run);
   require(!steps.empty(), "{}: neither a run nor a checkpoint (no {} and no {} in it)", path.string(), kStateFile,
           run.checkpoints().string());
-  if (fs::exists(run.best())) {
-    const fs::path best = run.checkpoint(field<int64_t>(read_json(run.best()), "step", run.best()));
-    if (fs::exists(best / kStateFile)) return best;
+  if (const auto best = read_best(run)) {
+    const fs::path dir = run.checkpoint(best->step);
+    if (fs::exists(dir / kStateFile)) return dir;
   }
   return run.checkpoint(steps.back());
 }

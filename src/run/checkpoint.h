@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/records.h"
-#include "data/tokenizer.h"
+#include "base/json_fields.h"
+#include "data/token_set.h"
 #include "model/transformer.h"
 #include "run/run_dir.h"
 
@@ -21,8 +21,18 @@ struct Block {
 
 // What going on with training needs beside the blocks.
 struct TrainingState {
-  std::map<std::string, double> optimizer;  // its numbers, by name
-  Json options;                             // of the training run, by name
+  OptionValues options;
+  std::map<std::string, double> optimizer;  // its own numbers, by name
+  std::string data_hash;                    // of the training split
+  double seconds = 0;                       // of training so far
+  int64_t peak_memory_bytes = 0;
+};
+
+// The weights that training began with, where they are another run's.
+struct Origin {
+  std::string run;  // as it was named
+  int64_t step = 0;
+  std::string weights;  // CRC-32 of their file
 };
 
 struct CheckpointInfo {
@@ -30,7 +40,9 @@ struct CheckpointInfo {
   ModelConfig model;
   std::string tokenizer_file;  // name inside the directory; "" when there is none
   uint64_t tokenizer_hash = 0;
+  std::string weights;                    // CRC-32 of their file
   std::optional<TrainingState> training;  // none: weights only
+  std::optional<Origin> from;
 };
 
 struct CheckpointContent {
@@ -39,13 +51,18 @@ struct CheckpointContent {
   int64_t step = 0;
   std::vector<Block> blocks{};  // beside the weights
   std::optional<TrainingState> training{};
+  std::optional<Origin> from{};
 };
 
-// Writes beside, syncs, publishes. A failure leaves what was there before.
+// Writes beside, syncs, publishes. A failure, or a number that is not finite, leaves what was there before.
 void save_checkpoint(const fs::path& dir, const CheckpointContent& content);
 
 // Reads and checks state.json and the sizes and checksums of the files it names.
 CheckpointInfo read_checkpoint(const fs::path& dir);
+// What training goes on from; throws where there are weights only.
+const TrainingState& training_of(const CheckpointInfo& info, const fs::path& dir);
+// What token sets must fit; `name` is what messages call the model.
+ModelVocabulary vocabulary_of(const CheckpointInfo& info, const fs::path& dir, const std::string& name);
 // Fills the parameters; every tensor must be there in its shape, and no other.
 void load_weights(const fs::path& dir, Transformer& model);
 // Fills the blocks that were saved beside the weights.
@@ -54,7 +71,12 @@ void load_blocks(const fs::path& dir, const Transformer& model, const std::vecto
 // Steps of the checkpoints of a run, ascending. Unfinished ones have another name and are not seen.
 std::vector<int64_t> checkpoint_steps(const RunDir& run);
 
+// Removes what killed saves left behind.
+void sweep_checkpoints(const RunDir& run);
+
 // The checkpoint a path means: a checkpoint directory itself, or a run's: its best, or its last without validation.
 fs::path find_checkpoint(const fs::path& path);
+
+std::string hex(uint64_t hash);  // 16 digits, as hashes are written in every file
 
 }  // namespace longshot

@@ -5,6 +5,7 @@
 //   RUN/evals.jsonl        one record per evaluation
 //   RUN/checkpoints/step-00000100/{model.safetensors, optimizer.safetensors, state.json, tokenizer.*}
 //   RUN/checkpoints/best.json
+//   RUN/abandoned-K/       a branch that was given up by going back to an earlier step; itself a RUN
 //
 //   DIR/compare.json       what the comparison is: its options, fixed when it begins
 //   DIR/runs/NAME/         a RUN, and in it run.json (its record once tested), equal-time.json (its number of steps)
@@ -12,6 +13,9 @@
 //   DIR/report.html, DIR/figures/
 #pragma once
 #include <fmt/format.h>
+
+#include <optional>
+#include <string_view>
 
 #include "base/files.h"
 
@@ -29,6 +33,12 @@ class RunDir {
   fs::path checkpoints() const { return dir_ / "checkpoints"; }
   fs::path checkpoint(int64_t step) const { return checkpoints() / fmt::format("step-{:08}", step); }
   fs::path best() const { return checkpoints() / "best.json"; }
+  RunDir abandoned(int64_t k) const { return RunDir(dir_ / fmt::format("abandoned-{}", k)); }
+
+  // Whether a file of this name in RUN may be one of the above, or what `report` and a lock put there.
+  static bool is_name(std::string_view name);
+  // The step of "step-00000100", also in front of `ending`; nothing for any other name.
+  static std::optional<int64_t> step_of(std::string_view name, std::string_view ending = "");
 
  private:
   fs::path dir_;
@@ -54,5 +64,9 @@ class ExperimentDir {
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kStateFile = "state.json";
+
+// What stands behind the name of a checkpoint that is being written, and of one that is being replaced.
+constexpr const char* kUnfinished = ".tmp";
+constexpr const char* kReplaced = ".old";
 
 }  // namespace longshot

@@ -17,7 +17,7 @@ double predict_step_seconds(Context& context, const ModelConfig& config, const T
     part.layers = layers;
     Transformer model(part, true);
     model.initialize(context, train.seed);
-    return Trainer(context, {model, tokens, nullptr, RunDir("")}, train).seconds_per_step();
+    return Trainer(context, {model, tokens}, train).seconds_per_step();
   };
   if (config.layers <= 2) return seconds(config.layers);
   const double one = seconds(1), two = seconds(2);

@@ -11,13 +11,14 @@ namespace longshot {
 void ScheduleConfig::fields(Options& o) {
   o.add("schedule", schedule, {"constant", "linear", "cosine", "inverse-sqrt", "paper"}, "of the learning rate");
   o.add("lr", lr, "highest learning rate");
-  o.add("warmup", warmup, "steps of linear warm-up");
+  o.add("warmup", warmup, "steps of linear warm-up; -1: a tenth of the steps, at most 100");
   o.add("min-lr", min_lr, "last learning rate as a share of lr (linear, cosine)");
   o.add("warmup-init-lr", warmup_init_lr, "first learning rate (paper)");
   o.add("paper-min-lr", paper_min_lr, "last learning rate (paper)");
 }
 
-void ScheduleConfig::validate(int64_t steps) const {
+void ScheduleConfig::validate(int64_t steps) {
+  if (warmup == -1) warmup = std::min<int64_t>(steps / 10, 100);
   require_usage(lr > 0 && std::isfinite(lr), "--lr must be positive, not {}", lr);
   require_usage(warmup >= 0, "--warmup must not be negative, but is {}", warmup);
   require_usage(warmup < steps || schedule == "constant" || schedule == "inverse-sqrt",

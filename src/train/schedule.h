@@ -10,13 +10,14 @@ namespace longshot {
 struct ScheduleConfig {
   std::string schedule = "cosine";
   double lr = 1e-3;
-  int64_t warmup = 100;
+  int64_t warmup = -1;           // -1, until validate() chooses
   double min_lr = 0.1;           // share of lr at the end (cosine, linear)
   double warmup_init_lr = 1e-7;  // paper only
   double paper_min_lr = 1e-4;    // paper only, absolute
 
   void fields(Options& o);
-  void validate(int64_t steps) const;
+  // Chooses the warm-up where it is left open: a tenth of the steps, at most 100.
+  void validate(int64_t steps);
 };
 
 //   warmup       lr (u + 1) / (warmup + 1)                                      u < warmup

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -13,13 +14,7 @@ namespace {
 
 constexpr int64_t kMicroBatchTokens = 8192;  // more does not make the products faster, only the memory larger
 
-class Clock {
- public:
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 int64_t sequences_per_step(const TrainConfig& config, int64_t length) {
   return std::max<int64_t>(config.batch_tokens / length, 1);
@@ -31,35 +26,6 @@ int64_t sequences_at_once(const TrainConfig& config, int64_t length) {
 }
 
 }  // namespace
-
-void TrainConfig::fields(Options& o) {
-  o.group("training");
-  o.add("steps", steps, "updates");
-  o.add("batch-tokens", batch_tokens, "tokens per update");
-  o.add("micro-batch-tokens", micro_batch_tokens, "tokens worked on at once, accumulated to a batch; 0: up to 8192");
-  o.add("seed", seed, "of initial weights, data order and dropout");
-  schedule.fields(o);
-  o.add("eval-every", eval_every, "steps between validations; 0: at the end only");
-  o.add("save-every", save_every, "steps between checkpoints; 0: at the end only");
-  o.add("keep", keep, "checkpoints to keep, beside the best");
-  o.add("log-every", log_every, "steps between records in metrics.jsonl");
-  o.add("max-seconds", max_seconds, "end after this much training time; 0: no limit");
-  o.add("recompute", recompute, "less memory: run each block again in the backward pass");
-  optimizer.fields(o);
-}
-
-void TrainConfig::validate(int64_t length) const {
-  require_usage(steps > 0, "--steps must be positive, not {}", steps);
-  require_usage(batch_tokens >= length, "--batch-tokens ({}) must hold at least one sequence of --length {}",
-                batch_tokens, length);
-  require_usage(micro_batch_tokens == 0 || micro_batch_tokens >= length,
-                "--micro-batch-tokens ({}) must hold at least one sequence of --length {}", micro_batch_tokens, length);
-  require_usage(keep > 0, "--keep must be positive, not {}", keep);
-  require_usage(log_every > 0, "--log-every must be positive, not {}", log_every);
-  require_usage(save_every >= 0 && eval_every >= 0, "--save-every and --eval-every must not be negative");
-  optimizer.validate();
-  schedule.validate(steps);
-}
 
 Trainer::Trainer(Context& context, Inputs inputs, TrainConfig config)
     : context_(context),
@@ -78,9 +44,9 @@ double Trainer::seconds_per_step() {
   std::array<double, 5> seconds;
   train_step(0);
   for (double& s : seconds) {
-    const Clock clock;
+    const double start = now();
     train_step(0);
-    s = clock.seconds();
+    s = now() - start;
   }
   std::ranges::sort(seconds);
   return seconds[seconds.size() / 2];
@@ -90,45 +56,15 @@ TrainingPass::Config Trainer::pass_config(const TrainConfig& config, int64_t len
   return {.sequences = sequences_at_once(config, length), .length = length, .recompute = config.recompute};
 }
 
-int64_t Trainer::resume(int64_t step) {
-  const std::vector<int64_t> steps = checkpoint_steps(inputs_.run);
-  if (step > 0) {
-    require(std::find(steps.begin(), steps.end(), step) != steps.end(), "{}: no checkpoint of step {}",
-            inputs_.run.path().string(), step);
-  } else if (steps.empty()) {
-    return 0;
-  } else {
-    step = steps.back();
-  }
-  const fs::path dir = inputs_.run.checkpoint(step);
-  CheckpointInfo info;
-  try {
-    info = read_checkpoint(dir);
-    require(info.model.to_json() == inputs_.model.config().to_json(), "{}: it was trained with other model options: {}",
-            dir.string(), info.model.to_json().dump());
-    load_weights(dir, inputs_.model);
-    require(info.training.has_value(), "{}: holds weights only, training cannot go on from it", dir.string());
-    load_blocks(dir, inputs_.model, optimizer_.blocks());
-    optimizer_.set_numbers(info.training->optimizer, dir.string());
-  } catch (const Error& e) {
-    const auto place = std::find(steps.begin(), steps.end(), step);
-    if (place == steps.begin()) throw;
-    fail("{} The checkpoint before it can be used: --resume-step {}", e.what(), *(place - 1));
-  }
-  start_ = saved_step_ = info.step;
-  const Json& train = info.training->options;
-  if (train.is_object()) {
-    seconds_ = train.value("seconds", 0.0);
-    peak_memory_ = train.value("peak_memory_bytes", size_t{0});
-  }
-  if (fs::exists(inputs_.run.metrics())) {
-    std::string kept;
-    for (const Json& record : read_records(inputs_.run.metrics())) {
-      if (record.value("step", int64_t{0}) <= start_) kept += record.dump() + "\n";
-    }
-    write_atomically(inputs_.run.metrics(), kept);
-  }
-  return start_;
+void Trainer::restore(const fs::path& checkpoint, const CheckpointInfo& info) {
+  const TrainingState& training = training_of(info, checkpoint);
+  load_weights(checkpoint, inputs_.model);
+  load_blocks(checkpoint, inputs_.model, optimizer_.blocks());
+  optimizer_.set_numbers(training.optimizer, checkpoint.string());
+  inputs_.from = info.from;
+  step_ = saved_step_ = info.step;
+  seconds_ = training.seconds;
+  peak_memory_ = static_cast<size_t>(training.peak_memory_bytes);
 }
 
 // Gradients of the mean loss over all targets of the step, accumulated over micro-batches; then one update.
@@ -162,108 +98,129 @@ double Trainer::train_step(int64_t step) {
   return sum / targets;
 }
 
-void Trainer::save(int64_t step) {
-  if (saved_step_ == step) return;
-  TrainConfig copy = config_;
-  Options options;
-  copy.fields(options);
-  Json train;
-  for (const Option& o : options.all()) train[o.name] = o.get();
-  train["seconds"] = seconds_;
-  peak_memory_ = std::max(peak_memory_, peak_memory_bytes());
-  train["peak_memory_bytes"] = peak_memory_;
-  save_checkpoint(inputs_.run.checkpoint(step),
-                  {.model = inputs_.model,
-                   .tokenizer = inputs_.tokenizer,
-                   .step = step,
-                   .blocks = optimizer_.blocks(),
-                   .training = TrainingState{.optimizer = optimizer_.numbers(), .options = train}});
-  saved_step_ = step;
-  prune();
-}
+// Time in training; validation and saving do not count.
+class Trainer::Clock {
+ public:
+  explicit Clock(double before, int64_t step) : before_(before), reported_(before), reported_step_(step) {}
 
-void Trainer::prune() {
-  std::vector<int64_t> steps = checkpoint_steps(inputs_.run);
-  int64_t best = -1;
-  if (fs::exists(inputs_.run.best())) best = read_json(inputs_.run.best()).value("step", int64_t{-1});
-  for (size_t i = 0; i + static_cast<size_t>(config_.keep) < steps.size(); ++i) {
-    std::error_code ignored;  // an old checkpoint that stays does no harm
-    if (steps[i] != best) fs::remove_all(inputs_.run.checkpoint(steps[i]), ignored);
+  double seconds() const { return before_ + now() - start_ - away_; }
+  void pause() { paused_ = now(); }
+  void go_on() { away_ += now() - paused_; }
+
+  // Updates per second since the last call.
+  double rate(int64_t step) {
+    const double s = seconds();
+    const double updates = static_cast<double>(step - std::exchange(reported_step_, step));
+    return updates / std::max(s - std::exchange(reported_, s), 1e-9);
   }
+
+ private:
+  double before_, reported_;
+  int64_t reported_step_;
+  double start_ = now(), away_ = 0, paused_ = 0;
+};
+
+bool Trainer::at_end() const {
+  return step_ >= config_.steps || (config_.max_seconds > 0 && seconds_ >= config_.max_seconds);
 }
 
-void Trainer::validate(int64_t step, const TrainerCallbacks& callbacks, Result& result) {
-  result.valid_loss = callbacks.validate();
-  append_record(inputs_.run.metrics(), {{"step", step}, {"seconds", seconds_}, {"valid_loss", result.valid_loss}});
-  callbacks.on_note(fmt::format("step {}: validation loss {:.4f}, perplexity {:.2f}", step, result.valid_loss,
-                                std::exp(result.valid_loss)));
-  double best = HUGE_VAL;
-  if (fs::exists(inputs_.run.best())) best = read_json(inputs_.run.best()).value("valid_loss", HUGE_VAL);
-  if (result.valid_loss < best) {
-    save(step);
-    write_json(inputs_.run.best(), {{"step", step}, {"valid_loss", result.valid_loss}});
-  }
+void Trainer::advance() {
+  loss_ = train_step(step_);
+  require(
+      std::isfinite(loss_) && std::isfinite(gradient_norm_),
+      "step {}: the loss is {} and the gradient's norm {}. Use a lower --lr, a longer --warmup or a smaller --clip; "
+      "checkpoints before this step are intact.",
+      step_, loss_, gradient_norm_);
+  ++step_;
 }
 
-Trainer::Result Trainer::train(const TrainerCallbacks& callbacks) {
-  make_directories(inputs_.run.checkpoints());
-  const double flops_per_token = training_flops_per_token(inputs_.model, inputs_.model.config().length);
+StepReport Trainer::report(Clock& clock) const {
+  const double rate = clock.rate(step_);
   const auto per_step = static_cast<double>(tokens_per_step());
-  const double before = seconds_;
-  Clock clock;
-  double away = 0;  // time in validation and saving, which is not training
-  double reported = 0;
-  int64_t reported_step = start_;
-  Result result{.step = start_};
-  for (int64_t step = start_; step < config_.steps && !result.finished; ++step) {
-    result.loss = train_step(step);
-    require(
-        std::isfinite(result.loss) && std::isfinite(gradient_norm_),
-        "step {}: the loss is {} and the gradient's norm {}. Use a lower --lr, a longer --warmup or a smaller --clip; "
-        "checkpoints before this step are intact.",
-        step, result.loss, gradient_norm_);
-    const int64_t done = step + 1;
-    const double elapsed = clock.seconds() - away;
-    seconds_ = before + elapsed;
-    result.step = done;
-    const bool out_of_time = config_.max_seconds > 0 && seconds_ >= config_.max_seconds;
-    const bool last = done == config_.steps || out_of_time;
-    if (done % config_.log_every == 0 || last || done == 1) {
-      const double rate = static_cast<double>(done - reported_step) * per_step / std::max(elapsed - reported, 1e-9);
-      const StepReport report{.step = done,
-                              .steps = config_.steps,
-                              .loss = result.loss,
-                              .lr = learning_rate(config_.schedule, config_.steps, step),
-                              .gradient_norm = gradient_norm_,
-                              .tokens_per_second = rate,
-                              .seconds = seconds_,
-                              .seconds_left = static_cast<double>(config_.steps - done) * per_step / rate,
-                              .flops_per_second = rate * flops_per_token};
-      append_record(inputs_.run.metrics(), {{"step", done},
-                                            {"tokens", static_cast<int64_t>(static_cast<double>(done) * per_step)},
-                                            {"seconds", seconds_},
-                                            {"loss", report.loss},
-                                            {"lr", report.lr},
-                                            {"gradient_norm", report.gradient_norm},
-                                            {"tokens_per_second", rate}});
-      callbacks.on_step(report);
-      reported = elapsed;
-      reported_step = done;
-    }
-    const double pause = clock.seconds();
-    const bool stop = !last && callbacks.should_stop();
-    if (callbacks.validate && (last || (config_.eval_every > 0 && done % config_.eval_every == 0))) {
-      validate(done, callbacks, result);
-    }
-    if (last || stop || (config_.save_every > 0 && done % config_.save_every == 0)) save(done);
-    away += clock.seconds() - pause;
-    if (stop) break;
-    result.finished = last;
+  return {.metrics = {.step = step_,
+                      .tokens = step_ * tokens_per_step(),
+                      .seconds = seconds_,
+                      .loss = loss_,
+                      .lr = learning_rate(config_.schedule, config_.steps, step_ - 1),
+                      .gradient_norm = gradient_norm_,
+                      .tokens_per_second = rate * per_step},
+          .steps = config_.steps,
+          .seconds_left = static_cast<double>(config_.steps - step_) / rate,
+          .flops_per_second = rate * per_step * training_flops_per_token(inputs_.model, inputs_.model.config().length)};
+}
+
+void Trainer::save(RunWriter& run) {
+  if (saved_step_ == step_) return;
+  peak_memory_ = std::max(peak_memory_, peak_memory_bytes());
+  run.save({.model = inputs_.model,
+            .tokenizer = inputs_.tokenizer,
+            .step = step_,
+            .blocks = optimizer_.blocks(),
+            .training = TrainingState{.options = option_values(config_),
+                                      .optimizer = optimizer_.numbers(),
+                                      .data_hash = data_hash_,
+                                      .seconds = seconds_,
+                                      .peak_memory_bytes = static_cast<int64_t>(peak_memory_)},
+            .from = inputs_.from},
+           config_.keep);
+  saved_step_ = step_;
+}
+
+// False when it was asked to stop.
+bool Trainer::validate(RunWriter& run, const TrainerCallbacks& callbacks) {
+  const std::optional<double> loss = callbacks.validate();
+  if (!loss) return false;
+  run.validated({.step = step_, .seconds = seconds_, .valid_loss = *loss});
+  callbacks.on_note(fmt::format("step {}: validation loss {:.4f}, perplexity {:.2f}", step_, *loss, std::exp(*loss)));
+  return true;
+}
+
+TrainResult Trainer::train(RunWriter& run, const TrainerCallbacks& callbacks) {
+  const int64_t first = step_;
+  data_hash_ = hex(inputs_.tokens.data_hash());
+  const auto validation_due = [&] { return callbacks.validate && (at_end() || every(config_.eval_every)); };
+  bool stopped = false;
+  if (first > 0 && validation_due()) {  // a validation that was broken off, or not asked for then
+    if (!run.valid_loss_at(first)) stopped = !validate(run, callbacks);
   }
-  if (start_ >= config_.steps) result.finished = true;
-  result.seconds = seconds_;
-  result.peak_memory_bytes = peak_memory_;
-  result.tokens_per_second = static_cast<double>(result.step) * per_step / std::max(seconds_, 1e-9);
+  Clock clock(seconds_, step_);
+  double saved = now();
+  while (!stopped && !at_end()) {
+    advance();
+    seconds_ = clock.seconds();
+    if (every(config_.log_every) || at_end() || step_ == 1) {
+      const StepReport r = report(clock);
+      run.log(r.metrics);
+      callbacks.on_step(r);
+    }
+    clock.pause();
+    stopped = !at_end() && callbacks.should_stop();
+    const bool out_of_patience = config_.save_minutes > 0 && now() - saved >= 60 * config_.save_minutes;
+    // Saved first: nothing that happens during validation can lose what was trained.
+    if (stopped || validation_due() || at_end() || every(config_.save_every) || out_of_patience) {
+      save(run);
+      saved = now();
+    }
+    if (!stopped && validation_due()) stopped = !validate(run, callbacks);
+    clock.go_on();
+  }
+  return result(run, first, stopped);
+}
+
+TrainResult Trainer::result(const RunWriter& run, int64_t first, bool stopped) const {
+  TrainResult result{.step = step_,
+                     .finished = !stopped && at_end(),
+                     .updates = step_ - first,
+                     .loss = {},
+                     .valid_loss = {},
+                     .seconds = seconds_,
+                     .tokens_per_second = static_cast<double>(step_ * tokens_per_step()) / std::max(seconds_, 1e-9),
+                     .peak_memory_bytes = peak_memory_};
+  for (const MetricsRecord& r : run.records()) {
+    if (r.loss) result.loss = r.loss;
+    if (r.valid_loss) result.valid_loss = r.valid_loss;
+  }
+  if (step_ > first) result.loss = loss_;
   return result;
 }
 

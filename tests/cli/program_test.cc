@@ -137,6 +137,47 @@ TEST(Program, BadInputGetsAMessageAndACode) {
   expect(fmt::format("eval {} --data {}", run, data), 1, "valid.tokens");
 }
 
+TEST(Program, AFinishedRunSaysSo) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  const std::string run = (dir / "run").string(), data = (dir / "data").string();
+  const std::string train =
+      fmt::format("train --data {} --out {} --steps 5 --seed 18446744073709551615 {}", data, run, kSmall);
+  const Outcome first = longshot_run(dir, train);
+  ASSERT_EQ(first.code, 0) << first.err;
+  const Outcome again = longshot_run(dir, "train --resume --out " + run);
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("nothing left to do"));
+  const std::string numbers = first.out.substr(first.out.find("loss"));
+  EXPECT_THAT(again.out, HasSubstr(numbers));
+  const Outcome other = longshot_run(dir, "train --resume --steps 9 --optimizer nag --out " + run);
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, testing::AllOf(HasSubstr("--optimizer is nag"), HasSubstr("adamw")));
+}
+
+TEST(Program, FewStepsNeedNoOtherWarmUp) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  const Outcome o =
+      longshot_run(dir, fmt::format("train --data {} --out {} --steps 8 --layers 1 --dim 32 --heads 4 --length 24",
+                                    (dir / "data").string(), (dir / "run").string()));
+  EXPECT_EQ(o.code, 0) << o.err;
+}
+
+TEST(Program, TrainsOnFromAnotherRun) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  const std::string run = (dir / "run").string(), data = (dir / "data").string(), tuned = (dir / "tuned").string();
+  ASSERT_EQ(longshot_run(dir, fmt::format("train --data {} --out {} --steps 5 {}", data, run, kSmall)).code, 0);
+  const Outcome o = longshot_run(
+      dir, fmt::format("train --data {} --out {} --from {} --length 48 --steps 4 --threads 1", data, tuned, run));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, testing::AllOf(HasSubstr("length 48"), HasSubstr("with the weights of " + run)));
+  const CheckpointInfo info = read_checkpoint(RunDir(tuned).checkpoint(4));
+  EXPECT_EQ(info.model.dim, 32);
+  EXPECT_EQ(info.from->step, 5);
+}
+
 TEST(Program, DryRunTellsCostsAndLeavesNothing) {
   ScratchDir dir;
   write_token_set(dir / "data", 3000);

@@ -35,7 +35,9 @@ TEST(Decomposition, ContextBeyondLCountsOnlyWhereTheGapIsBeyondL) {
   TrainConfig train = small_training(400);
   train.batch_tokens = 480, train.micro_batch_tokens = 0, train.save_every = 0, train.log_every = 100;
   train.schedule.lr = 1e-2;
-  Trainer(test_context(), {model, tokens.split("train"), &tokens.tokenizer(), RunDir(dir / "run")}, train).train({});
+  RunWriter run{RunDir(dir / "run")};
+  run.begin_at(0);
+  Trainer(test_context(), {model, tokens.split("train"), &tokens.tokenizer()}, train).train(run, {});
 
   const auto losses = [&](int64_t window) {
     return score_stream(test_context(), model, tokens.split("valid"), {window, window}, 9600, {}).losses;

@@ -3,8 +3,9 @@
 
 #include <csignal>
 #include <fstream>
+#include <limits>
+#include <utility>
 
-#include "base/error.h"
 #include "context.h"
 #include "run/loaded_model.h"
 #include "train/support.h"
@@ -13,16 +14,6 @@ namespace longshot {
 namespace {
 
 using testing::HasSubstr;
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 struct Saved {
   Saved() {
@@ -40,7 +31,8 @@ struct Saved {
                            .tokenizer = tokenizer.get(),
                            .step = 7,
                            .blocks = {{"first.", moments}},
-                           .training = TrainingState{.optimizer = {{"updates", 7}}, .options = Json::object()}});
+                           .training = TrainingState{
+                               .options = {{"lr", "0.001"}}, .optimizer = {{"updates", 7}}, .data_hash = "0f"}});
   }
 
   ScratchDir dir;
@@ -142,6 +134,81 @@ TEST(Checkpoint, ALeftOverOfAnUnfinishedSaveIsReplaced) {
   s.save();
   EXPECT_NE(read_text(s.path / kModelFile), before);
   EXPECT_FALSE(fs::exists(s.path.string() + ".tmp"));
+}
+
+TEST(Checkpoint, WrongFieldsAreRefusedByName) {
+  Saved s;
+  const fs::path path = s.path / kStateFile;
+  const Json good = read_json(path);
+  const auto refused = [&](auto&& change, const std::string& what) {
+    Json bad = good;
+    change(bad);
+    write_json(path, bad);
+    EXPECT_THAT(error_of([&] { read_checkpoint(s.path); }), testing::AllOf(HasSubstr(kStateFile), HasSubstr(what)));
+  };
+  refused([](Json& j) { j["step"] = 1.5; }, "step");
+  refused([](Json& j) { j["step"] = 1e30; }, "step");
+  refused([](Json& j) { j["step"] = -1; }, "step");
+  refused([](Json& j) { j["format"] = (int64_t{1} << 32) + 1; }, "format");
+  refused([](Json& j) { j["format"] = 3; }, "format");
+  refused([](Json& j) { j["files"] = nullptr; }, "files");
+  refused([](Json& j) { j["files"].erase(kModelFile); }, kModelFile);
+  refused([](Json& j) { j["files"].erase(kOptimizerFile); }, kOptimizerFile);
+  refused([](Json& j) { j["files"]["../step-00000007/model.safetensors"] = j["files"][kModelFile]; }, "plain name");
+  refused([](Json& j) { j["files"][kModelFile]["bytes"] = "many"; }, "bytes");
+  refused([](Json& j) { j["tokenizer"]["file"] = "../../data/tokenizer.byte.json"; }, "tokenizer.byte.json");
+  refused([](Json& j) { j["tokenizer"]["file"] = "/etc/passwd"; }, "/etc/passwd");
+  refused([](Json& j) { j["tokenizer"]["hash"] = "not hex"; }, "not hex");
+  refused([](Json& j) { j["training"]["seconds"] = "long"; }, "seconds");
+  refused([](Json& j) { j["training"]["optimizer"]["updates"] = "7"; }, "updates");
+  refused([](Json& j) { j["training"]["options"]["lr"] = 1; }, "lr");
+  refused([](Json& j) { j["model"] = 3; }, "model");
+  write_json(path, good);
+  EXPECT_EQ(read_checkpoint(s.path).step, 7);
+}
+
+// What version 1 said of training is not read.
+TEST(Checkpoint, TheFirstFormatGivesWeights) {
+  Saved s;
+  Json state = read_json(s.path / kStateFile);
+  state["format"] = 1;
+  state.erase("training");
+  state.erase("from");
+  state["optimizer"] = {{"updates", 7}, {"last_lr", 0.1}};
+  state["train"] = {{"lr", "0.1"}, {"seconds", 3.5}};
+  write_json(s.path / kStateFile, state);
+  const LoadedModel loaded = load_model(s.path);
+  EXPECT_EQ(loaded.info.step, 7);
+  EXPECT_THAT(error_of([&] { training_of(loaded.info, s.path); }), HasSubstr("--from"));
+}
+
+TEST(Checkpoint, NumbersThatAreNotFiniteAreNotSaved) {
+  Saved s;
+  const std::string before = read_text(s.path / kModelFile);
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    float& weight = s.model->parameters().values()[5];
+    const float good = std::exchange(weight, bad);
+    EXPECT_THAT(error_of([&] { s.save(); }), HasSubstr("embed.weight"));
+    weight = good;
+    s.moments[0] = bad;
+    EXPECT_THAT(error_of([&] { s.save(); }), HasSubstr("first."));
+    s.moments[0] = 0;
+  }
+  EXPECT_EQ(read_text(s.path / kModelFile), before);
+}
+
+TEST(Checkpoint, LeftOversOfKilledSavesAreSweptAndNothingElse) {
+  ScratchDir dir;
+  const RunDir run(dir / "run");
+  for (const char* name : {"step-00000007.tmp", "step-00000008", "step-00000008.old", "step-00000009.old", "notes.tmp",
+                           "step-x.tmp", "mystep-00000007.tmp"}) {
+    make_directories(run.checkpoints() / name);
+  }
+  sweep_checkpoints(run);
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(run.checkpoints())) names.push_back(entry.path().filename().string());
+  EXPECT_THAT(names, testing::UnorderedElementsAre("step-00000008", "step-00000009", "notes.tmp", "step-x.tmp",
+                                                   "mystep-00000007.tmp"));
 }
 
 }  // namespace

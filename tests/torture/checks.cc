@@ -78,13 +78,14 @@ void expect_same_checkpoint(const fs::path& twin, const fs::path& dir) {
   }
 }
 
-// Names relative to `dir`; those of checkpoints without their steps. Evaluations are not the training's.
+// Names relative to `dir`; those of checkpoints without their steps. Evaluations are not the training's, and branches
+// given up by --resume-step are kept on purpose.
 std::set<std::string> listing(const fs::path& dir) {
   std::set<std::string> names;
   for (const auto& entry : fs::recursive_directory_iterator(dir)) {
     std::string name = entry.path().lexically_relative(dir).string();
     if (const size_t at = name.find("/step-"); at != std::string::npos) name.replace(at + 6, 8, "N");
-    if (!name.ends_with("evals.jsonl")) names.insert(name);
+    if (!name.ends_with("evals.jsonl") && name.find("abandoned-") == std::string::npos) names.insert(name);
   }
   return names;
 }

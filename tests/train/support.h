@@ -6,9 +6,11 @@
 #include <fstream>
 #include <string>
 
-#include "base/records.h"
+#include "base/error.h"
+#include "context.h"
 #include "data/token_set.h"
-#include "train/trainer.h"
+#include "run/loaded_model.h"
+#include "train/train_run.h"
 
 namespace longshot {
 
@@ -39,9 +41,13 @@ inline std::string small_text(size_t bytes) {
   return text;
 }
 
-inline void write_token_set(const fs::path& dir, const std::string& text) {
+struct TokenizerFile {
+  const char* name = "tokenizer.byte.json";
+  std::string text = "{\"type\": \"byte\"}\n";
+};
+inline void write_token_set(const fs::path& dir, const std::string& text, const TokenizerFile& file = {}) {
   make_directories(dir);
-  std::ofstream(dir / "tokenizer.byte.json") << "{\"type\":\"byte\"}\n";
+  std::ofstream(dir / file.name) << file.text;
   const auto tokenizer = load_tokenizer(dir);
   for (const char* split : {"train", "valid"}) {
     TokenWriter writer(dir / (std::string(split) + ".tokens"), {.tokenizer_hash = tokenizer->hash(),
@@ -66,6 +72,40 @@ inline TrainConfig small_training(int64_t steps) {
   t.steps = steps, t.batch_tokens = 24 * 5, t.micro_batch_tokens = 24 * 2, t.log_every = 1, t.save_every = 3;
   t.schedule.warmup = 2, t.schedule.lr = 3e-3;
   return t;
+}
+
+inline TrainRequest small_request(const fs::path& data, const fs::path& out, int64_t steps) {
+  TrainRequest r;
+  r.data = data.string(), r.out = out.string(), r.model = small_model(), r.train = small_training(steps);
+  r.resume = true;
+  return r;
+}
+
+struct TrainedRun {
+  std::vector<float> weights;  // of the run's last checkpoint
+  TrainResult result;
+};
+
+// Trains to the end, or until `stop_at` updates are done; resumes where the run stands.
+inline TrainedRun trained(const TrainRequest& request, int64_t stop_at = -1) {
+  int64_t done = 0;
+  TrainEvents events;
+  events.on_step = [&](const StepReport& r) { done = r.metrics.step; };
+  events.should_stop = [&] { return done == stop_at; };
+  const TrainResult result = train_run(test_context(), request, events);
+  LoadedModel loaded = load_model(RunDir(request.out).checkpoint(result.step));
+  const auto values = loaded.model->parameters().values();
+  return {{values.begin(), values.end()}, result};
+}
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
 }
 
 }  // namespace longshot

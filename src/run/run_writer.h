@@ -1,0 +1,56 @@
+// The one process that writes a run. It holds the run's lock; readers are not held up by it.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/lock.h"
+#include "run/checkpoint.h"
+#include "run/metrics.h"
+
+namespace longshot {
+
+class RunWriter {
+ public:
+  // Makes the directory if there is none, and locks it. Refuses one that holds files that are no part of a run, or
+  // whose records cannot be read. Nothing in it changes yet.
+  explicit RunWriter(RunDir run);
+  ~RunWriter();
+  RunWriter(const RunWriter&) = delete;
+  RunWriter& operator=(const RunWriter&) = delete;
+
+  const RunDir& dir() const { return run_; }
+  const std::vector<int64_t>& checkpoints() const { return steps_; }      // ascending
+  const std::vector<MetricsRecord>& records() const { return records_; }  // the lines of metrics.jsonl
+  OptionalNumber valid_loss_at(int64_t step) const;                       // nothing if it was not validated
+
+  // The run stands at `step` and goes on from there: what killed saves left goes, and so do records of later steps.
+  // Later checkpoints are a branch given up: they move to abandoned-K, with the records and the options of all of it.
+  // Returns that directory, or "".
+  fs::path begin_at(int64_t step);
+
+  void write_config(const std::string& toml);
+  void log(const MetricsRecord& record);
+  // Keeps the last `keep` checkpoints, and the best beside them.
+  void save(const CheckpointContent& content, int64_t keep);
+  // Records a validation of the checkpoint saved last.
+  void validated(const MetricsRecord& record);
+
+ private:
+  void check_names() const;
+  void write_metrics() const;
+  fs::path give_up_after(int64_t step);
+  void restore_best();
+  void prune();
+  void write_best(const BestRecord& best);
+
+  RunDir run_;
+  bool made_ = false;     // the directory is ours to remove again
+  bool changed_ = false;  // begin_at() was reached
+  std::optional<DirectoryLock> lock_;
+  std::vector<int64_t> steps_;
+  std::vector<MetricsRecord> records_;
+  int64_t keep_ = 1;
+  std::optional<BestRecord> best_;
+};
+
+}  // namespace longshot

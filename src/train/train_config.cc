@@ -1,0 +1,50 @@
+#include "train/train_config.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace longshot {
+
+void TrainConfig::fields(Options& o) {
+  o.group("training");
+  o.add("steps", steps, "updates");
+  o.add("batch-tokens", batch_tokens, "tokens per update");
+  o.add("micro-batch-tokens", micro_batch_tokens, "tokens worked on at once, accumulated to a batch; 0: up to 8192");
+  o.add("seed", seed, "of initial weights, data order and dropout");
+  schedule.fields(o);
+  o.add("eval-every", eval_every, "steps between validations; 0: at the end only");
+  o.add("save-every", save_every, "steps between checkpoints; 0: by time only, and at the end");
+  o.add("save-minutes", save_minutes, "minutes between checkpoints; 0: by steps only, and at the end");
+  o.add("keep", keep, "checkpoints to keep, beside the best");
+  o.add("log-every", log_every, "steps between records in metrics.jsonl");
+  o.add("max-seconds", max_seconds, "end after this much training time; 0: no limit");
+  o.add("recompute", recompute, "less memory: run each block again in the backward pass");
+  optimizer.fields(o);
+}
+
+void TrainConfig::validate(int64_t length) {
+  require_usage(steps > 0, "--steps must be positive, not {}", steps);
+  require_usage(batch_tokens >= length, "--batch-tokens ({}) must hold at least one sequence of --length {}",
+                batch_tokens, length);
+  require_usage(micro_batch_tokens == 0 || micro_batch_tokens >= length,
+                "--micro-batch-tokens ({}) must hold at least one sequence of --length {}", micro_batch_tokens, length);
+  require_usage(keep > 0, "--keep must be positive, not {}", keep);
+  require_usage(log_every > 0, "--log-every must be positive, not {}", log_every);
+  require_usage(save_every >= 0 && eval_every >= 0, "--save-every and --eval-every must not be negative");
+  require_usage(save_minutes >= 0, "--save-minutes must not be negative, but is {}", save_minutes);
+  require_usage(max_seconds >= 0, "--max-seconds must not be negative, but is {}", max_seconds);
+  optimizer.validate();
+  schedule.validate(steps);
+}
+
+bool may_change_on_resume(const std::string& option) {
+  constexpr std::array<std::string_view, 9> kFree = {"steps",      "save-every", "save-minutes", "eval-every",
+                                                     "keep",       "log-every",  "recompute",    "micro-batch-tokens",
+                                                     "max-seconds"};
+  return std::ranges::find(kFree, option) != kFree.end();
+}
+
+}  // namespace longshot

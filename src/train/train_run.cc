@@ -1,0 +1,186 @@
+#include "train/train_run.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace longshot {
+namespace {
+
+// Model options that leave the meaning of trained weights alone.
+bool may_change_from_source(const std::string& option) {
+  constexpr std::array<std::string_view, 9> kFree = {
+      "length",           "dropout",       "attention-dropout", "activation-dropout",   "embedding-dropout",
+      "adaptive-dropout", "document-mask", "attention-epsilon", "adaptive-padding-rows"};
+  return std::ranges::find(kFree, option) != kFree.end();
+}
+
+struct Difference {
+  std::string name, before, now;
+};
+
+// The first option that is not what it was and may not change. One that `before` does not know of is newer than it.
+std::optional<Difference> difference(const OptionValues& before, const OptionValues& now,
+                                     bool (*may_change)(const std::string&)) {
+  for (const auto& [name, value] : now) {
+    const auto old = before.find(name);
+    if (old != before.end() && old->second != value && !may_change(name)) return Difference{name, old->second, value};
+  }
+  return std::nullopt;
+}
+
+// Going on must give what an uninterrupted run would have given: the same options, tokenizer and text.
+void require_same_run(const fs::path& dir, const CheckpointInfo& info, const TrainRequest& request,
+                      const TokenSet& tokens) {
+  const TrainingState& training = training_of(info, dir);
+  const auto refuse = [&](const std::optional<Difference>& d) {
+    if (!d) return;
+    fail_usage(
+        "--{} is {}, but {} was trained with {}. On resuming only steps, max-seconds, what is logged, validated "
+        "and saved when, threads and memory may change. To train its weights with other options: --from {}",
+        d->name, d->now, request.out, d->before, request.out);
+  };
+  const auto never = [](const std::string&) { return false; };
+  refuse(difference(option_values(info.model), option_values(request.model), never));
+  refuse(difference(training.options, option_values(request.train), may_change_on_resume));
+  const std::string from = info.from ? info.from->run : "";
+  if (from != request.from) refuse(Difference{"from", from, request.from});
+  require_same_tokenizer(tokens, vocabulary_of(info, dir, request.out));
+  const TokenFile& text = tokens.split("train");
+  require(training.data_hash == hex(text.data_hash()),
+          "{}: was trained on other text: hash {}, but {} has {}. To train its weights on other text: --from {}",
+          request.out, training.data_hash, text.path().string(), hex(text.data_hash()), request.out);
+}
+
+int64_t step_to_resume(const RunWriter& run, int64_t wanted) {
+  const std::vector<int64_t>& steps = run.checkpoints();
+  if (wanted > 0) {
+    require(std::ranges::binary_search(steps, wanted), "{}: no checkpoint of step {}", run.dir().path().string(),
+            wanted);
+    return wanted;
+  }
+  return steps.empty() ? 0 : steps.back();
+}
+
+// The trainer as it was at `step`.
+void restore(Trainer& trainer, const RunWriter& run, int64_t step, const TrainRequest& request,
+             const TokenSet& tokens) {
+  const fs::path dir = run.dir().checkpoint(step);
+  CheckpointInfo info;
+  try {
+    info = read_checkpoint(dir);
+    require(info.step == step, "{}: its state is of step {}. Was the directory renamed?", dir.string(), info.step);
+  } catch (const Error& e) {
+    const std::vector<int64_t>& steps = run.checkpoints();
+    const auto place = std::ranges::find(steps, step);
+    if (place == steps.begin()) throw;
+    fail("{} The checkpoint before it can be used: --resume-step {}", e.what(), *(place - 1));
+  }
+  require_same_run(dir, info, request, tokens);
+  trainer.restore(dir, info);
+}
+
+// Another run's weights, as the ones to start with.
+Origin load_source(const TrainRequest& request, const TokenSet& tokens, Transformer& model) {
+  const fs::path dir = find_checkpoint(request.from);
+  const CheckpointInfo info = read_checkpoint(dir);
+  require_same_tokenizer(tokens, vocabulary_of(info, dir, request.from));
+  if (const auto d = difference(option_values(info.model), option_values(request.model), may_change_from_source)) {
+    fail_usage("--{} is {}, but {} was trained with {}: its weights would mean something else", d->name, d->now,
+               request.from, d->before);
+  }
+  try {
+    load_weights(dir, model);
+  } catch (const Error& e) {
+    fail("--from {}: its weights do not fit at --length {} (it was trained at {}): {}", request.from,
+         request.model.length, info.model.length, e.what());
+  }
+  return {.run = request.from, .step = info.step, .weights = info.weights};
+}
+
+void require_room(const RunDir& run, const Transformer& model, const TrainConfig& train) {
+  const int64_t blocks = 1 + Optimizer::moments(train.optimizer);
+  const auto bytes = static_cast<uint64_t>(model.parameters().count() * blocks) * sizeof(float);
+  std::error_code unknown;
+  const fs::space_info space = fs::space(run.path(), unknown);
+  require(unknown || space.available >= bytes, "{}: a checkpoint takes {} MB, but {} MB are free on this disk",
+          run.path().string(), bytes / 1000000 + 1, space.available / 1000000);
+}
+
+TrainerCallbacks trainer_callbacks(const TrainEvents& events, const TrainRequest& request, const TokenSet& tokens,
+                                   Transformer& model) {
+  TrainerCallbacks callbacks{
+      .on_step = events.on_step, .on_note = events.on_note, .validate = {}, .should_stop = events.should_stop};
+  const bool can = tokens.has("valid") && tokens.split("valid").size() > 0;
+  require_usage(can || request.train.eval_every == 0, "--eval-every {}: {} has no validation split ('valid')",
+                request.train.eval_every, request.data);
+  if (!can || !events.validate) return callbacks;
+  const TokenFile& valid = tokens.split("valid");
+  const int64_t count = request.eval_tokens > 0 ? std::min(request.eval_tokens, valid.size()) : valid.size();
+  callbacks.validate = [&events, &model, &valid, count] { return events.validate(model, valid, count); };
+  return callbacks;
+}
+
+}  // namespace
+
+void TrainRequest::fields(Options& o) {
+  o.add("data", data, "token set made by `longshot prepare`");
+  o.add("out", out, "directory of the run");
+  o.add("from", from,
+        "start with the weights of this run or checkpoint, imported ones too; the model's options are its");
+  o.add("eval-tokens", eval_tokens, "validation tokens per validation; 0: all");
+  o.add("threads", threads, "0: all cores, shared with other runs on this machine");
+  model.fields(o);
+  train.fields(o);
+}
+
+void apply_implied_options(const TrainRequest& request, Options& options) {
+  const RunDir run(request.out);
+  if (request.resumes() && fs::exists(run.config())) {
+    options.load_toml(run.config());
+  } else if (!request.from.empty()) {
+    for (const auto& [name, value] : option_values(read_checkpoint(find_checkpoint(request.from)).model)) {
+      options.at(name).set(value);
+    }
+  }
+}
+
+TrainResult train_run(Context& context, TrainRequest request, const TrainEvents& events) {
+  require_usage(!request.data.empty(), "training needs --data DIR, a token set made by `longshot prepare`");
+  require_usage(!request.out.empty(), "training needs --out DIR, the directory of the run");
+  require_usage(request.eval_tokens >= 0, "--eval-tokens must not be negative, but is {}", request.eval_tokens);
+  const TokenSet tokens(request.data);
+  request.model.vocab = tokens.tokenizer().vocab_size();
+  request.model.validate();
+  request.train.validate(request.model.length);
+  Transformer model(request.model, true);
+  const TrainerCallbacks callbacks = trainer_callbacks(events, request, tokens, model);
+
+  RunWriter run{RunDir(request.out)};
+  require_usage(request.resumes() || run.checkpoints().empty(),
+                "{}: holds a run already. Use --resume, or another --out.", request.out);
+  const int64_t step = step_to_resume(run, request.resume_step);
+  std::optional<Origin> from;
+  if (step == 0 && !request.from.empty()) {
+    from = load_source(request, tokens, model);
+  } else if (step == 0) {
+    model.initialize(context, request.train.seed);
+  }
+  Trainer trainer(context, {model, tokens.split("train"), &tokens.tokenizer(), from}, request.train);
+  if (step > 0) restore(trainer, run, step, request, tokens);
+  require_room(run.dir(), model, request.train);
+
+  // Everything is checked: from here on the run changes.
+  const fs::path abandoned = run.begin_at(step);
+  if (!abandoned.empty()) {
+    events.on_note(fmt::format("later checkpoints moved to {}: a run of its own", abandoned.string()));
+  }
+  Options options;
+  request.fields(options);
+  run.write_config(options.to_toml(false));
+  events.on_start(trainer, model, step);
+  return trainer.train(run, callbacks);
+}
+
+}  // namespace longshot

@@ -1,0 +1,45 @@
+// Training as a whole: from a token set and options to a run on disk; new, taken up again, or from another run's
+// weights. What `longshot train` does.
+#pragma once
+#include "data/token_set.h"
+#include "train/trainer.h"
+
+namespace longshot {
+
+struct TrainRequest {
+  std::string data;  // token set
+  std::string out;   // directory of the run
+  std::string from;  // a run or checkpoint whose weights to start with; "": new weights
+  int64_t eval_tokens = 0;
+  int threads = 0;
+  ModelConfig model;  // its vocabulary comes from the data
+  TrainConfig train;
+
+  bool resume = false;      // go on from the last checkpoint; begin where there is none
+  int64_t resume_step = 0;  // go on from the checkpoint of this step; later ones move aside
+
+  // Every option of the run, as config.toml keeps them.
+  void fields(Options& o);
+  bool resumes() const { return resume || resume_step > 0; }
+};
+
+// What stands below the options that are given: those of the run that is taken up again, or the model's of the run to
+// start from.
+void apply_implied_options(const TrainRequest& request, Options& options);
+
+struct TrainEvents {
+  // Everything is checked and in place; training begins at `step`.
+  std::function<void(const Trainer& trainer, Transformer& model, int64_t step)> on_start = [](const Trainer&,
+                                                                                              Transformer&, int64_t) {};
+  std::function<void(const StepReport&)> on_step = [](const StepReport&) {};
+  std::function<void(const std::string&)> on_note = [](const std::string&) {};
+  std::function<bool()> should_stop = [] { return false; };
+  // Mean loss over the first `tokens` tokens of the validation split, or nothing when asked to stop; empty: no
+  // validation.
+  std::function<std::optional<double>(Transformer& model, const TokenFile& valid, int64_t tokens)> validate;
+};
+
+// Checks everything that can be checked before it writes anything, then trains. A run that is refused is as it was.
+TrainResult train_run(Context& context, TrainRequest request, const TrainEvents& events);
+
+}  // namespace longshot
