@@ -1,6 +1,6 @@
 // Random sequences of commands, cut short by signals, against the same commands left alone: in the end weights, records and the
 // list of files must be equal. A round that fails prints its seed and its commands and leaves its files.
-//   torture --program LONGSHOT [--rounds N] [--seconds S] [--seed X] [--dir DIR]
+//   torture --program LONGSHOT [--rounds N] [--seconds S] [--seed X] [--dir DIR] [--only train|compare|prepare]
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <signal.h>
@@ -25,6 +25,7 @@ struct Settings {
   fs::path program, dir = fs::temp_directory_path() / fmt::format("longshot-torture-{}", ::getpid());
   long rounds = 1'000'000'000, seconds = 60;
   uint64_t seed = 1;
+  std::string only;  // a kind of round; empty: all
 };
 
 class Round {
@@ -37,14 +38,14 @@ class Round {
 
   // True if a signal landed while something was at work.
   bool run() {
-    const long kind = dice_.below(100);
-    if (kind < 12) {
-      prepare_round();
-    } else if (kind < 24) {
-      compare_round();
-    } else {
-      train_round();
-    }
+    const long one = dice_.below(100);
+    const std::string kind = !settings_.only.empty() ? settings_.only
+                             : one < 12              ? "prepare"
+                             : one < 24              ? "compare"
+                                                     : "train";
+    if (kind == "prepare") prepare_round();
+    if (kind == "compare") compare_round();
+    if (kind == "train") train_round();
     fs::remove_all(dir_);
     return landed_;
   }
@@ -72,9 +73,10 @@ class Round {
         {{SIGKILL, "KILL"}, {SIGINT, "INT"}, {SIGTERM, "TERM"}}};
     const auto& [signal, name] = kSignals[static_cast<size_t>(dice_.chance(60) ? 0 : dice_.between(1, 2))];
     const Place place = dice_.one_of(places);
+    const std::map<Place, long> looks{{Place::kStep, 400}, {Place::kPrepare, 20'000}, {Place::kEval, 20}};
     const long most = place == Place::kStep ? 2000 : place == Place::kRecord ? 50 : 1500;
     const Moment moment{.place = place,
-                        .count = place == Place::kStep ? dice_.between(1, 400) : dice_.between(1, 3),
+                        .count = dice_.between(1, looks.contains(place) ? looks.at(place) : 3),
                         .delay = dice_.below(most),
                         .signal = signal,
                         .twice = signal != SIGKILL && dice_.chance(30)};
@@ -283,6 +285,8 @@ Settings parse(int argc, char** argv) {
       s.seconds = std::stol(value);
     else if (name == "--seed")
       s.seed = std::stoull(value);
+    else if (name == "--only")
+      s.only = value;
     else
       throw std::invalid_argument("unknown option " + name);
   }

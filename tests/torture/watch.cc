@@ -82,6 +82,9 @@ class Watch {
   bool begun_ = false;
 };
 
+// Work that goes on for a while: every look at it counts, of the other places every arrival.
+bool lasts(Place place) { return place == Place::kStep || place == Place::kPrepare || place == Place::kEval; }
+
 }  // namespace
 
 Struck strike(Child& child, const Watched& watched, const Moment& moment, Dice& dice) {
@@ -89,7 +92,7 @@ Struck strike(Child& child, const Watched& watched, const Moment& moment, Dice& 
   Place before = Place::kStart;
   for (long seen = 0; !child.ended();) {
     const Place now = watch.look();
-    if (now == moment.place && (now != before || now == Place::kStep)) ++seen;
+    if (now == moment.place && (now != before || lasts(now))) ++seen;
     before = now;
     if (seen < moment.count) continue;
     pause(moment.delay);
