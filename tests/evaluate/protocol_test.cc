@@ -101,12 +101,56 @@ TEST(Scores, BatchSizeAndThreadsChangeNothing) {
   }
 }
 
+// The text of Stream in documents that begin at these tokens: inside a window, at its edge, two in one window, one of a single token.
+constexpr int64_t kDocuments[] = {0, 37, 50, 62, 63, 150, 231};
+
+std::unique_ptr<TokenFile> documents(const Stream& s) {
+  const TokenFile& plain = s.tokens();
+  TokenWriter writer(s.dir / "documents.tokens", {.tokenizer_hash = s.set->tokenizer().hash(),
+                                                  .vocab_size = s.set->tokenizer().vocab_size(),
+                                                  .start_id = plain.start_id()});
+  for (size_t d = 0; d < std::size(kDocuments); ++d) {
+    const int64_t end = d + 1 < std::size(kDocuments) ? kDocuments[d + 1] : plain.size();
+    std::vector<int32_t> ids(static_cast<size_t>(end - kDocuments[d]));
+    plain.read(kDocuments[d], ids);
+    writer.begin_document();
+    writer.append(ids);
+  }
+  writer.add_text(300, 60);
+  writer.finish();
+  return std::make_unique<TokenFile>(s.dir / "documents.tokens");
+}
+
+// Target i of a window sees what its input's document has in the window, and its loss is that of a pass over these tokens alone.
 TEST(Scores, DocumentMaskScoresDocumentsAlone) {
-  Stream s;
-  const auto model = byte_model("alibi");
-  const Scores plain = score_stream(test_context(), *model, s.tokens(), {50, 50}, 300, {});
-  const Scores masked = score_stream(test_context(), *model, s.tokens(), {50, 50}, 300, {.document_mask = true});
-  expect_near(plain.losses, masked.losses);  // one document: nothing to hide
+  const Stream s;
+  const auto stream = documents(s);
+  ASSERT_EQ(stream->documents().size(), std::size(kDocuments));
+  for (const char* name : {"alibi", "rotary", "none"}) {
+    SCOPED_TRACE(name);
+    const auto model = byte_model(name);
+    const Scores plain = score_stream(test_context(), *model, *stream, {50, 50}, 300, {});
+    const Scores masked = score_stream(test_context(), *model, *stream, {50, 50}, 300, {.document_mask = true});
+    int hidden = 0;
+    for (int64_t i = 0; i < 300; ++i) {
+      const int64_t window = i / 50 * 50;
+      const int64_t document = *(std::ranges::upper_bound(kDocuments, std::max<int64_t>(i - 1, 0)) - 1);
+      const int64_t first = document == 0 ? window : std::max(window, document + 1);  // target of the first input seen
+      const int64_t count = i - first + 1;
+      std::vector<int32_t> inputs(static_cast<size_t>(count)), targets(static_cast<size_t>(count));
+      fill_row(*stream, first, count, inputs, targets);
+      std::vector<float> losses(static_cast<size_t>(count));
+      Inference alone(test_context(), *model, {.sequences = 1, .tokens = count});
+      alone.score({.inputs = inputs, .length = count, .first_key = {}}, targets, 0, losses);
+      const auto at = static_cast<size_t>(i);
+      ASSERT_NEAR(masked.losses[at], losses.back(), 2e-5) << "token " << i;
+      if (first == window) {
+        ASSERT_NEAR(masked.losses[at], plain.losses[at], 2e-5) << "token " << i;
+      }
+      hidden += std::abs(masked.losses[at] - plain.losses[at]) > 1e-3;
+    }
+    EXPECT_GT(hidden, 50);  // what lies in other documents would have mattered
+  }
 }
 
 TEST(Summary, TheTwoPartsOfAGainAddUpToTheMeasuredDifference) {
