@@ -98,6 +98,15 @@ void expect_same_listing(const fs::path& twin, const fs::path& dir) {
          fmt::format("{} holds other files than {}: {}", dir.string(), twin.string(), fmt::join(differ, ", ")));
 }
 
+// What --resume-step gave up: its checkpoints, where the twin has them too, are the twin's.
+void expect_part_of(const fs::path& twin, const fs::path& abandoned) {
+  const std::vector<long> all = checkpoints(twin);
+  expect(!checkpoints(abandoned).empty(), abandoned.string() + " holds no checkpoint");
+  for (const long step : checkpoints(abandoned)) {
+    if (std::ranges::count(all, step)) expect_same_checkpoint(checkpoint(twin, step), checkpoint(abandoned, step));
+  }
+}
+
 }  // namespace
 
 std::string read(const fs::path& path) {
@@ -126,7 +135,8 @@ std::set<fs::path> half_written(const fs::path& dir) {
   fs::recursive_directory_iterator at(dir, fs::directory_options::skip_permission_denied, vanished);
   for (const fs::recursive_directory_iterator end; !vanished && at != end; at.increment(vanished)) {
     const std::string name = at->path().filename().string();
-    if (name.find(".tmp") != name.npos || name.find(".partial") != name.npos) found.insert(at->path());
+    for (const char* end_of_name : {".tmp", ".old", ".partial"})
+      if (name.ends_with(end_of_name)) found.insert(at->path());
   }
   return found;
 }
@@ -147,6 +157,9 @@ void expect_same_run(const fs::path& twin, const fs::path& run, long keep) {
   expect(without(read(twin / "config.toml"), twin) == without(read(run / "config.toml"), run),
          (run / "config.toml").string() + " differs from the twin's");
   expect_same_listing(twin, run);
+  for (const auto& entry : fs::directory_iterator(run)) {
+    if (entry.path().filename().string().starts_with("abandoned-")) expect_part_of(twin, entry.path());
+  }
 }
 
 void expect_same_records(const fs::path& twin, const fs::path& file, const fs::path& twin_dir, const fs::path& dir) {

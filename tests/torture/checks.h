@@ -20,10 +20,11 @@ std::string read(const fs::path& path);
 // Steps of the checkpoints in a run, ascending.
 std::vector<long> checkpoints(const fs::path& run);
 
-// Is there anything half-written: a name with .tmp or .partial in it?
+// What is half-written or half-removed: names that end in .tmp, .old or .partial.
 std::set<fs::path> half_written(const fs::path& dir);
 
-// Weights, optimizer, metrics, best.json and config of a run that ended at its last step; nothing else in it.
+// Weights, optimizer, metrics, best.json and config of a run that ended at its last step; nothing else in it but
+// what --resume-step gave up.
 void expect_same_run(const fs::path& twin, const fs::path& run, long keep);
 
 // A JSON file, or one object per line: equal but for times, memory and the directories' own names.

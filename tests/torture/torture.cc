@@ -21,8 +21,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Counts = std::map<std::pair<Place, std::string>, long>;  // by place and signal
 
+// In memory where there is such a place: a round is mostly fsync elsewhere, and a killed process loses nothing that it wrote.
+fs::path scratch() {
+  const fs::path memory = "/dev/shm";
+  return ::access(memory.c_str(), W_OK) == 0 ? memory : fs::temp_directory_path();
+}
+
 struct Settings {
-  fs::path program, dir = fs::temp_directory_path() / fmt::format("longshot-torture-{}", ::getpid());
+  fs::path program, dir = scratch() / fmt::format("longshot-torture-{}", ::getpid());
   long rounds = 1'000'000'000, seconds = 60;
   uint64_t seed = 1;
   std::string only;  // a kind of round; empty: all
@@ -68,29 +74,33 @@ class Round {
   }
 
   // Starts a command and strikes it. True: it ended by itself.
-  bool struck(const Arguments& arguments, const Watched& watched, const std::vector<Place>& places) {
+  bool struck(
+      const Arguments& arguments, const Watched& watched, const std::vector<Place>& places,
+      const std::function<void()>& meanwhile = [] {}) {
     static constexpr std::array<std::pair<int, const char*>, 3> kSignals{
         {{SIGKILL, "KILL"}, {SIGINT, "INT"}, {SIGTERM, "TERM"}}};
     const auto& [signal, name] = kSignals[static_cast<size_t>(dice_.chance(60) ? 0 : dice_.between(1, 2))];
     const Place place = dice_.one_of(places);
-    const std::map<Place, long> looks{{Place::kStep, 400}, {Place::kPrepare, 20'000}, {Place::kEval, 20}};
+    const std::map<Place, long> looks{{Place::kStep, 120}, {Place::kPrepare, 20'000}, {Place::kEval, 20}};
     const long most = place == Place::kStep ? 2000 : place == Place::kRecord ? 50 : 1500;
     const Moment moment{.place = place,
                         .count = dice_.between(1, looks.contains(place) ? looks.at(place) : 3),
                         .delay = dice_.below(most),
                         .signal = signal,
-                        .twice = signal != SIGKILL && dice_.chance(30)};
+                        .twice = signal != SIGKILL && dice_.chance(30),
+                        .meanwhile = meanwhile};
+    const size_t line = commands_.size();
     commands_.push_back(shell_text(settings_.program, arguments));
     Child child(settings_.program, arguments, dir_ / "log");
     const Struck hit = strike(child, watched, moment, dice_);
     if (hit.place != Place::kEnd) {
-      commands_.back() += fmt::format("   # SIG{}{}: {}, code {}", name, moment.twice ? " twice" : "",
-                                      kPlaceNames[static_cast<size_t>(hit.place)], hit.code);
+      commands_[line] += fmt::format("   # SIG{}{}: {}, code {}", name, moment.twice ? " twice" : "",
+                                     kPlaceNames[static_cast<size_t>(hit.place)], hit.code);
       ++counts_[{hit.place, name}];
       landed_ = landed_ || hit.place != Place::kStart;
     }
     if (hit.code != 0 && hit.code != 1 && hit.code != 128 + signal) {
-      throw Fault(fmt::format("code {} after SIG{}: {}", hit.code, name, commands_.back()));
+      throw Fault(fmt::format("code {} after SIG{}: {}", hit.code, name, commands_[line]));
     }
     return hit.code == 0;
   }
@@ -117,6 +127,7 @@ class Round {
     if (dice_.chance(20)) add("adaptive-cutoffs", "50,100");
     add("log-every", dice_.one_of<long>({1, 1, 3, 7}));
     add("save-every", dice_.one_of<long>({0, 1, 3, 5, 10}));
+    if (dice_.chance(30)) add("save-minutes", "0.00005");  // every few milliseconds
     add("seed", dice_.between(1, 1000));
     add("threads", dice_.between(1, 2));
     return a;
@@ -140,8 +151,13 @@ class Round {
     Arguments next = command(run, options);
     bool done = false;
     for (long left = dice_.between(1, 5); left > 0 && !done; --left) {
+      const auto intrude = [&] {  // a second writer is sent away
+        if (dice_.chance(10) && fs::exists(run / ".lock") && finish(command(run, {"--resume"})) == 0)
+          throw Fault("two processes write " + run.string());
+      };
       done = struck(next, {.dir = run, .last_step = steps, .mapped = {}},
-                    {Place::kStep, Place::kStep, Place::kRecord, Place::kCheckpoint, Place::kCheckpoint, Place::kFile});
+                    {Place::kStep, Place::kStep, Place::kRecord, Place::kCheckpoint, Place::kCheckpoint, Place::kFile},
+                    intrude);
       const std::vector<long> saved = checkpoints(run);
       if (!saved.empty() && dice_.chance(15)) evaluate(run, dice_.chance(50));
       next = command(run, {"--resume"});
@@ -297,6 +313,7 @@ Settings parse(int argc, char** argv) {
 
 int torture_all(const Settings& settings) {
   fs::create_directories(settings.dir);
+  ::setenv("OMP_WAIT_POLICY", "passive", 0);  // threads that spin would hold up the watcher
   make_data(settings);
   Counts counts;
   long rounds = 0, counted = 0;

@@ -1,6 +1,7 @@
 #include "torture/watch.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <fstream>
@@ -30,7 +31,10 @@ long last_step(const fs::path& metrics) {
 
 class Watch {
  public:
-  Watch(const Child& child, const Watched& watched) : child_(child), watched_(watched) { grown(); }
+  Watch(const Child& child, const Watched& watched) : child_(child), watched_(watched) {
+    for (const fs::path& path : half_written(watched_.dir)) left_over_.insert(inode(path));
+    grown();
+  }
 
   Place look() {
     if (watched_.prepares) {
@@ -38,10 +42,10 @@ class Watch {
       partial += ".partial";
       return fs::exists(partial) ? Place::kPrepare : Place::kStart;
     }
-    const auto half = half_written(watched_.dir);
-    if (!half.empty()) {
+    for (const fs::path& path : half_written(watched_.dir)) {
+      if (left_over_.contains(inode(path))) continue;
       begun_ = true;
-      return half.begin()->string().find("/checkpoints/") != std::string::npos ? Place::kCheckpoint : Place::kFile;
+      return path.string().find("/checkpoints/") != std::string::npos ? Place::kCheckpoint : Place::kFile;
     }
     if (!watched_.mapped.empty()) return child_.maps(watched_.mapped) ? Place::kEval : Place::kStart;
     if (grown()) {
@@ -75,8 +79,14 @@ class Watch {
     return out;
   }
 
+  static ino_t inode(const fs::path& path) {
+    struct stat info {};
+    return ::stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
+  }
+
   const Child& child_;
   const Watched& watched_;
+  std::set<ino_t> left_over_;  // what an earlier process left half-written
   std::map<std::string, uintmax_t> sizes_;
   fs::path newest_;
   bool begun_ = false;
@@ -98,7 +108,9 @@ Struck strike(Child& child, const Watched& watched, const Moment& moment, Dice& 
     pause(moment.delay);
     if (!child.freeze()) break;
     Place place = watch.look();
-    if (place == Place::kRecord && moment.delay > 100) place = Place::kStep;
+    if (place == Place::kStep || place == Place::kRecord)
+      place = moment.place == Place::kRecord ? Place::kRecord : Place::kStep;
+    moment.meanwhile();
     child.send(moment.signal);
     if (moment.signal != SIGKILL) child.go_on();
     if (moment.twice) {

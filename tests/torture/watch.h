@@ -1,5 +1,6 @@
 // Where a command is at this moment, judged by the files it writes; and stopping it there.
 #pragma once
+#include <functional>
 #include <map>
 #include <random>
 
@@ -43,7 +44,8 @@ struct Moment {
   long count;
   long delay;
   int signal;
-  bool twice;  // the signal comes again, a moment later
+  bool twice;                               // the signal comes again, a moment later
+  std::function<void()> meanwhile = [] {};  // while it stands still
 };
 
 struct Struck {
