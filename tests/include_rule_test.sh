@@ -30,7 +30,6 @@ for folder in */; do
 done
 while read -r lines file; do
   [ "$file" = total ] && continue
-  case $file in *_tables.cc) continue ;; esac  # data, not code
   if [ "$lines" -gt 500 ]; then echo "$file has $lines lines; the ceiling is 500"; bad=1; fi
 done < <(cd .. && git ls-files 'src/*' 'tests/*.cc' 'tests/*.h' 'bench/*' 2>/dev/null | xargs -r wc -l || true)
 exit $bad

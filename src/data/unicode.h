@@ -1,14 +1,14 @@
-// What tokenizers need to know of Unicode: classes, lower case, canonical decomposition and composition.
+// What tokenizers need to know of Unicode: classes, lower case, canonical decomposition and composition. utf8proc enters here.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "data/utf8.h"
 
 namespace longshot {
 
-// The values are those of unicode_tables.cc.
 enum class CharClass : uint8_t { kOther, kLetter, kNumber, kSpace, kNonspacingMark, kPunctuation, kControl };
 
 // kSpace is Unicode's White_Space; kControl all of general category C. Not a code point: kOther.
