@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "data/data_bin.h"
-#include "data/documents.h"
+#include "data/json_lines.h"
 #include "data/token_file.h"
 #include "data/tokenizers.h"
 #include "formats/fairseq.h"

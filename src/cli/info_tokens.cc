@@ -53,23 +53,6 @@ std::string data_hash(const TokenFile& file) {
   return fmt::format("{:016x}", hash);
 }
 
-// On one line, and valid UTF-8 whatever the bytes.
-std::string printable(std::string_view text) {
-  std::string out;
-  for (const char *p = text.data(), *end = p + text.size(); p < end;) {
-    const CodePoint c = decode_utf8(p, end);
-    if (c.value == '\n') {
-      out += "\\n";
-    } else if (c.value == kInvalidCodePoint || c.value < 32 || c.value == 127) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(*p));
-    } else {
-      out.append(p, c.length);
-    }
-    p += c.length;
-  }
-  return out;
-}
-
 std::string sample(const TokenFile& file, const Tokenizer& tokenizer) {
   std::vector<int32_t> ids(static_cast<size_t>(std::min(file.size(), kSample)));
   file.read(0, ids);

@@ -35,11 +35,13 @@ class PrepareCommand : public Command {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     progress.note(
         fmt::format("{}: {} entries in the vocabulary, {}", config_.out, result.vocab_size, duration_text(seconds)));
-    for (size_t s = 0; s < kSplitNames.size(); ++s) {
-      const TokenCounts& c = result.splits[s];
-      if (c.tokens == 0) continue;
-      fmt::print("{:<5} {:>12} tokens  {:>9} documents  {:>12} words  {:>13} bytes\n", kSplitNames[s], c.tokens,
-                 c.documents, c.words, c.bytes);
+    if (result.invalid_bytes > 0) {
+      progress.note(fmt::format("{} bytes are not UTF-8 and were {}; the first: {}", result.invalid_bytes,
+                                config_.invalid_utf8 == "keep" ? "kept" : "replaced", result.first_invalid));
+    }
+    for (const auto& [name, c] : result.splits) {
+      fmt::print("{:<5} {:>12} tokens  {:>9} documents  {:>12} words  {:>13} bytes\n", name, c.tokens, c.documents,
+                 c.words, c.bytes);
     }
     return 0;
   }
@@ -51,16 +53,19 @@ class PrepareCommand : public Command {
     if (phase_ != p.phase) {
       phase_ = p.phase;
       phase_start_ = now;
-      phase_bytes_ = p.bytes;
+      phase_done_ = p.done;
     }
+    const auto amount = [&](double value) {
+      return p.bytes ? bytes_text(value) : fmt::format("{} entries", count_text(value));
+    };
+    if (p.done == 0 && p.total == 0) return p.phase;
     const double seconds = std::chrono::duration<double>(now - phase_start_).count();
-    const double rate = seconds > 0 ? static_cast<double>(p.bytes - phase_bytes_) / seconds : 0;
-    std::string text = fmt::format("{}: {}", p.phase, bytes_text(static_cast<double>(p.bytes)));
-    if (p.total_bytes > 0) text += fmt::format(" of {}", bytes_text(static_cast<double>(p.total_bytes)));
+    const double rate = seconds > 0 ? static_cast<double>(p.done - phase_done_) / seconds : 0;
+    std::string text = fmt::format("{}: {}", p.phase, amount(static_cast<double>(p.done)));
+    if (p.total > 0) text += fmt::format(" of {}", amount(static_cast<double>(p.total)));
     if (rate <= 0) return text;
-    text += fmt::format(", {}/s", bytes_text(rate));
-    if (p.total_bytes > p.bytes)
-      text += fmt::format(", {} left", duration_text(static_cast<double>(p.total_bytes - p.bytes) / rate));
+    text += fmt::format(", {}/s", amount(rate));
+    if (p.total > p.done) text += fmt::format(", {} left", duration_text(static_cast<double>(p.total - p.done) / rate));
     return text;
   }
 
@@ -68,7 +73,7 @@ class PrepareCommand : public Command {
   int threads_ = 0;
   std::string phase_;
   std::chrono::steady_clock::time_point phase_start_;
-  uint64_t phase_bytes_ = 0;
+  uint64_t phase_done_ = 0;
 };
 
 }  // namespace

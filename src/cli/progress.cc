@@ -16,7 +16,8 @@ constexpr auto kLogPause = std::chrono::seconds(10);
 std::string scaled(double value, double step, const char* const* units) {
   int u = 0;
   while (std::abs(value) >= step && units[u + 1]) value /= step, ++u;
-  return u == 0 ? fmt::format("{:.0f}{}", value, units[0]) : fmt::format("{:.3g}{}", value, units[u]);
+  const int decimals = u == 0 || std::abs(value) >= 99.95 ? 0 : std::abs(value) >= 9.995 ? 1 : 2;
+  return fmt::format("{:.{}f}{}", value, decimals, units[u]);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "data/bpe.h"
 #include "data/gpt2_split.h"
 #include "data/hf_tokenizer.h"
+#include "data/prefix_tree.h"
 #include "data/pretokenizer.h"
 #include "data/tokenizers.h"
 #include "data/unicode.h"
@@ -24,8 +25,8 @@ struct BpeModel {
   bool normalise = false;      // NFC
   WordMap tokens;              // bytes to ids_of, only with ignore_merges
   std::vector<int32_t> ids_of;
-  std::vector<AddedToken> added;                         // found in text before anything else: not the special ones
-  std::array<std::vector<uint32_t>, 256> added_by_byte;  // longest first
+  PrefixTree added;         // found in text before anything else: not the special ones
+  bool added_span = false;  // one of them has a place inside where text is cut
 };
 
 class BpeEncoder : public Encoder {
@@ -40,26 +41,19 @@ class BpeEncoder : public Encoder {
     if (model_.added.empty()) return append_plain(text, ids);
     size_t plain = 0;
     for (size_t at = 0; at < text.size();) {
-      const AddedToken* token = added_at(text.substr(at));
-      if (!token) {
+      const auto [id, length] = model_.added.longest(text.substr(at));
+      if (id < 0) {
         ++at;
         continue;
       }
       append_plain(text.substr(plain, at - plain), ids);
-      ids.push_back(token->id);
-      plain = at += token->text.size();
+      ids.push_back(id);
+      plain = at += length;
     }
     append_plain(text.substr(plain), ids);
   }
 
  private:
-  const AddedToken* added_at(std::string_view text) const {
-    for (const uint32_t i : model_.added_by_byte[static_cast<unsigned char>(text[0])]) {
-      if (text.starts_with(model_.added[i].text)) return &model_.added[i];
-    }
-    return nullptr;
-  }
-
   void append_plain(std::string_view text, std::vector<int32_t>& ids) {
     if (text.empty()) return;
     // Text that goes on starts with a space (cut()), so the prefix stands only in front of a document.
@@ -131,12 +125,7 @@ class BpeTokenizer : public Tokenizer {
   int32_t start_id() const override { return end_; }
   std::unique_ptr<Encoder> make_encoder() const override { return std::make_unique<BpeEncoder>(model_); }
   void end_document(char, std::vector<int32_t>& ids) const override { ids.push_back(end_); }
-  size_t cut(std::string_view text) const override {
-    const bool spans = std::ranges::any_of(model_.added, [](const AddedToken& token) {
-      return gpt2::last_cut(token.text, [](gpt2::Kind kind) { return kind != gpt2::Kind::kSpace; }) > 0;
-    });
-    return spans ? 0 : model_.pretokenizer.cut(text);
-  }
+  size_t cut(std::string_view text) const override { return model_.added_span ? 0 : model_.pretokenizer.cut(text); }
   std::string decode(std::span<const int32_t> ids) const override {
     check(ids);
     std::string text;
@@ -236,8 +225,7 @@ std::unique_ptr<Tokenizer> bpe_tokenizer(std::string text, const JsonTree& json,
                .normalise = wants_nfc(json, origin),
                .tokens = {},
                .ids_of = {},
-               .added = {},
-               .added_by_byte = {}};
+               .added = {}};
   if (bpe.ignore_merges) {
     for (size_t id = 0; id < bytes.size(); ++id) {
       if (!bytes[id].empty() && bpe.tokens.insert(bytes[id]) == bpe.ids_of.size())
@@ -245,11 +233,10 @@ std::unique_ptr<Tokenizer> bpe_tokenizer(std::string text, const JsonTree& json,
     }
   }
   for (const AddedToken& token : vocabulary.added) {
-    if (!token.special) bpe.added.push_back(token);
+    if (token.special) continue;
+    bpe.added.insert(token.text, token.id);
+    bpe.added_span |= gpt2::last_cut(token.text, [](gpt2::Kind kind) { return kind != gpt2::Kind::kSpace; }) > 0;
   }
-  std::ranges::stable_sort(bpe.added, std::greater{}, [](const AddedToken& token) { return token.text.size(); });
-  for (uint32_t i = 0; i < bpe.added.size(); ++i)
-    bpe.added_by_byte[static_cast<unsigned char>(bpe.added[i].text[0])].push_back(i);
   return std::make_unique<BpeTokenizer>(std::move(text), std::move(bytes), find_end(vocabulary, origin),
                                         std::move(bpe));
 }

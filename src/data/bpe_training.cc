@@ -35,13 +35,15 @@ struct Candidate {
 
 class Learner {
  public:
-  explicit Learner(const WordCounts& pieces) {
+  Learner(const WordCounts& pieces, size_t tokens, const LearnProgress& progress)
+      : tokens_(tokens), progress_(progress) {
     // Sorted, so that the order of arrival, which threads decide, does not matter.
     std::vector<uint32_t> order(pieces.size());
     for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
     std::ranges::sort(order, [&](uint32_t a, uint32_t b) { return pieces.word(a) < pieces.word(b); });
     for (const uint32_t i : order) {
       if (pieces.word(i).size() < 2) continue;
+      if (words_.size() % 4096 == 0) progress_(0, tokens_);
       counts_.push_back(static_cast<int64_t>(pieces.count(i)));
       auto& word = words_.emplace_back();
       for (const char c : pieces.word(i)) word.push_back(static_cast<unsigned char>(c));
@@ -54,11 +56,11 @@ class Learner {
     for (const auto& [key, pair] : pairs_) heap_.push({pair.count, key});
   }
 
-  std::vector<Merge> learn(size_t tokens) {
+  std::vector<Merge> learn() {
     WordMap known;
     for (int byte = 0; byte < 256; ++byte) known.insert(std::string(1, static_cast<char>(byte)));
     std::vector<Merge> learnt;
-    while (known.size() < 256 + tokens && !heap_.empty()) {
+    while (known.size() < 256 + tokens_ && !heap_.empty()) {
       const Candidate best = heap_.top();
       heap_.pop();
       Pair& pair = pairs_[best.key];
@@ -72,6 +74,7 @@ class Learner {
           std::string(known.word(static_cast<size_t>(left))) + std::string(known.word(static_cast<size_t>(right)));
       learnt.push_back({left, right, static_cast<int32_t>(known.insert(text))});
       join(learnt.back(), std::move(pair.words));
+      if (learnt.size() % 16 == 0) progress_(known.size() - 256, tokens_);
       pairs_.erase(best.key);
     }
     return learnt;
@@ -117,6 +120,8 @@ class Learner {
     }
   }
 
+  size_t tokens_;
+  const LearnProgress& progress_;
   std::vector<std::vector<int32_t>> words_;
   std::vector<int64_t> counts_;
   std::unordered_map<uint64_t, Pair, KeyHash> pairs_;
@@ -126,6 +131,8 @@ class Learner {
 
 }  // namespace
 
-std::vector<Merge> learn_merges(const WordCounts& pieces, size_t tokens) { return Learner(pieces).learn(tokens); }
+std::vector<Merge> learn_merges(const WordCounts& pieces, size_t tokens, const LearnProgress& progress) {
+  return Learner(pieces, tokens, progress).learn();
+}
 
 }  // namespace longshot

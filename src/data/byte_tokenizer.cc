@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "data/tokenizers.h"
 #include "data/utf8.h"
 
@@ -25,8 +27,12 @@ class ByteTokenizer : public Tokenizer {
     if (last != '\n') ids.push_back('\n');
   }
   size_t cut(std::string_view text) const override {
-    const size_t at = cut_behind_space(text);
-    return at > 0 ? at : text.size();
+    if (const size_t at = cut_behind_space(text)) return at;
+    // Anywhere, but not inside a character: the last one may be unfinished.
+    for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
+      if (static_cast<unsigned char>(text[text.size() - back]) >= 0xC0) return text.size() - back;
+    }
+    return text.size();
   }
   std::string decode(std::span<const int32_t> ids) const override {
     check(ids);

@@ -11,9 +11,9 @@ namespace longshot {
 
 struct ChunkBatch {
   std::vector<Chunk> chunks;
-  size_t count = 0;         // of chunks in use
-  Documents::Position end;  // where the next batch starts
-  uint64_t raw_bytes = 0;   // of the files, up to there
+  size_t count = 0;        // of chunks in use
+  Documents::Place end;    // where the next batch starts
+  uint64_t raw_bytes = 0;  // of the files, up to there
 };
 
 constexpr size_t kBatchBytes = 64 << 20;  // more only by the last chunk of a batch
@@ -32,7 +32,7 @@ void for_each_batch(Context& context, Documents& documents, Work&& work, After&&
     while (batch.count < most && bytes < kBatchBytes && documents.next(batch.chunks[batch.count])) {
       bytes += batch.chunks[batch.count++].text.size();
     }
-    batch.end = documents.position();
+    batch.end = documents.place();
     batch.raw_bytes = documents.raw_bytes();
   };
   ChunkBatch batch, ahead;

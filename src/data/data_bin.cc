@@ -1,5 +1,6 @@
 #include "data/data_bin.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -111,6 +112,40 @@ Index read_legacy(Cursor& at, const std::string& name) {
 
 fs::path with_suffix(fs::path prefix, const char* suffix) { return prefix += suffix; }
 
+class DecodedText : public TextInput {
+ public:
+  DecodedText(const TokenFile& ids, const Tokenizer& tokenizer) : ids_(ids), tokenizer_(tokenizer) {}
+  size_t read(std::span<char> out) override {
+    size_t done = 0;
+    while (done < out.size() && (used_ < text_.size() || decode_more())) {
+      const size_t n = std::min(out.size() - done, text_.size() - used_);
+      std::copy_n(text_.begin() + static_cast<ptrdiff_t>(used_), n, out.begin() + static_cast<ptrdiff_t>(done));
+      used_ += n;
+      done += n;
+    }
+    return done;
+  }
+  uint64_t raw_position() const override { return static_cast<uint64_t>(at_) * static_cast<uint64_t>(ids_.width()); }
+
+ private:
+  bool decode_more() {
+    if (at_ == ids_.size()) return false;
+    block_.resize(static_cast<size_t>(std::min<int64_t>(ids_.size() - at_, 1 << 16)));
+    ids_.read(at_, block_);
+    const bool inside_line = at_ > 0 && !text_.ends_with('\n') && block_[0] != ids_.start_id();
+    at_ += static_cast<int64_t>(block_.size());
+    text_ = (inside_line ? " " : "") + tokenizer_.decode(block_);
+    used_ = 0;
+    return true;
+  }
+  const TokenFile& ids_;
+  const Tokenizer& tokenizer_;
+  int64_t at_ = 0;  // ids decoded
+  std::vector<int32_t> block_;
+  std::string text_;  // of the block
+  size_t used_ = 0;
+};
+
 }  // namespace
 
 bool is_data_bin(const fs::path& dir) {
@@ -146,6 +181,10 @@ TokenFile open_data_bin(const fs::path& prefix, const Tokenizer& tokenizer) {
   parts.start_id = tokenizer.start_id();
   parts.documents.assign(parts.counts.documents, 0);
   return TokenFile(std::move(parts));
+}
+
+std::unique_ptr<TextInput> decoded_text(const TokenFile& ids, const Tokenizer& tokenizer) {
+  return std::make_unique<DecodedText>(ids, tokenizer);
 }
 
 }  // namespace longshot

@@ -8,6 +8,7 @@
 //                  offsets of data (in elements), S i64 sizes;  X.bin: ids plus one
 //   type codes     1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16, 9 u32, 10 u64
 #pragma once
+#include "data/text_input.h"
 #include "data/token_file.h"
 #include "data/tokenizer.h"
 
@@ -19,5 +20,8 @@ bool is_data_bin(const fs::path& dir);
 // X.idx + X.bin, `prefix` being DIR/X. Lines end with `</s>`; words are the other ids; the bytes of the text
 // are not known (0).
 TokenFile open_data_bin(const fs::path& prefix, const Tokenizer& tokenizer);
+
+// The text that ids stand for, words apart by a space. Both must outlive it.
+std::unique_ptr<TextInput> decoded_text(const TokenFile& ids, const Tokenizer& tokenizer);
 
 }  // namespace longshot

@@ -1,7 +1,5 @@
 #include "data/documents.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -12,8 +10,9 @@ namespace longshot {
 namespace {
 
 constexpr size_t kChunk = 1 << 20;
-constexpr size_t kLargest = 128 << 20;  // of a text that nothing cuts, and of a line of .jsonl
-constexpr size_t kHead = 1 << 14;       // looked at to tell the format
+constexpr size_t kLargest = 128 << 20;    // of a text that nothing cuts, and of a line of .jsonl
+constexpr size_t kHead = 1 << 14;         // looked at to tell the format
+constexpr size_t kLongestMark = 1 << 16;  // of a line that begins a document
 constexpr std::string_view kBom = "\xEF\xBB\xBF";
 
 std::string_view trimmed(std::string_view line) {
@@ -26,13 +25,6 @@ std::string_view without_line_end(std::string_view line) {
   if (line.ends_with('\n')) line.remove_suffix(1);
   if (line.ends_with('\r')) line.remove_suffix(1);
   return line;
-}
-
-// REQUIRES: the text ends with a newline.
-bool last_line_is_blank(std::string_view text) {
-  text.remove_suffix(1);
-  const size_t newline = text.rfind('\n');
-  return newline != std::string_view::npos && trimmed(text.substr(newline)).empty();
 }
 
 bool is_json_name(fs::path path) {
@@ -71,7 +63,7 @@ TextFormat format_of(const DocumentInput& input, const DocumentConfig& config, s
 
 TextFormat detect_format(const DocumentInput& input, const DocumentConfig& config) {
   std::string head(kHead, '\0');
-  head.resize(open_text(input.path)->read(head));
+  head.resize(input.open()->read(head));
   std::string_view text = head;
   if (text.starts_with(kBom)) text.remove_prefix(kBom.size());
   return format_of(input, config, text);
@@ -83,21 +75,44 @@ bool is_title(std::string_view line) {
          line[line.size() - 3] != '=';
 }
 
-Json Documents::Position::to_json() const {
+Json Documents::Place::to_json() const {
   return {{"input", input},
           {"offset", offset},
           {"documents", documents},
           {"lines", lines},
           {"part", part},
+          {"begun", begun},
+          {"blank", blank},
           {"inside_line", inside_line},
           {"after_blank_line", after_blank_line}};
 }
 
-Documents::Position Documents::Position::from_json(const Json& json) {
-  return {
-      json.at("input").get<size_t>(),         json.at("offset").get<uint64_t>(), json.at("documents").get<uint64_t>(),
-      json.at("lines").get<uint64_t>(),       json.at("part").get<int>(),        json.at("inside_line").get<bool>(),
-      json.at("after_blank_line").get<bool>()};
+Documents::Place Documents::Place::from_json(const Json& json, const std::vector<DocumentInput>& inputs,
+                                             const std::string& origin) {
+  const auto number = [&](const char* name, uint64_t most) {
+    const Json value = json.is_object() && json.contains(name) ? json[name] : Json();
+    require(value.is_number_integer() && value.get<int64_t>() >= 0 && value.get<uint64_t>() <= most,
+            "{}: {} is {}, not a number of at most {}", origin, name, value.dump(), most);
+    return value.get<uint64_t>();
+  };
+  const auto flag = [&](const char* name) {
+    const Json value = json.is_object() && json.contains(name) ? json[name] : Json();
+    require(value.is_boolean(), "{}: {} is {}, neither true nor false", origin, name, value.dump());
+    return value.get<bool>();
+  };
+  Place place{.input = number("input", inputs.size()),
+              .offset = number("offset", INT64_MAX),
+              .documents = number("documents", INT64_MAX),
+              .lines = number("lines", INT64_MAX),
+              .part = 0,
+              .begun = flag("begun"),
+              .blank = flag("blank"),
+              .inside_line = flag("inside_line"),
+              .after_blank_line = flag("after_blank_line")};
+  place.part = static_cast<int>(number("part", place.input < inputs.size() ? inputs[place.input].cuts.size() : 0));
+  require(place.input < inputs.size() || place.offset == 0, "{}: offset {} behind the last input", origin,
+          place.offset);
+  return place;
 }
 
 Documents::Documents(std::vector<DocumentInput> inputs, DocumentConfig config, Cut cut)
@@ -105,291 +120,198 @@ Documents::Documents(std::vector<DocumentInput> inputs, DocumentConfig config, C
 
 uint64_t Documents::raw_bytes() const { return finished_bytes_ + (file_ ? file_->raw_position() : 0); }
 
-void Documents::go_to(const Position& position) {
-  position_ = {.input = position.input, .documents = position.documents};
-  for (size_t i = 0; i < position.input; ++i) {
-    std::error_code unknown;
-    const auto size = fs::file_size(inputs_[i].path, unknown);
-    if (!unknown) finished_bytes_ += size;
-  }
-  if (position.offset == 0) return;
-  require(open_next(), "the inputs are fewer than they were");
-  file_ = open_text(inputs_[position.input].path);
-  file_->skip(position.offset);
+void Documents::go_to(const Place& place, const std::function<void()>& check) {
+  place_ = {.input = place.input, .documents = place.documents};
+  finished_bytes_ = 0;
+  for (size_t i = 0; i < place.input; ++i) finished_bytes_ += inputs_[i].bytes;
+  if (place.offset == 0) return;
+  open_next();  // for the format
+  file_ = input().open();
+  file_->skip(place.offset, check);
   buffer_.clear();
-  marks_.clear();
-  scanned_ = known_ = line_ = 0;
-  title_.reset();
-  at_end_ = blank_so_far_ = false;
-  inside_line_ = position.inside_line;
-  after_blank_line_ = position.after_blank_line;
-  next_part_ = position.part + 1;
-  position_ = position;
+  at_end_ = false;
+  place_ = place;
 }
 
-// Opens the file at position_ and looks at its head.
+// Opens the file at place_ and looks at its head.
 bool Documents::open_next() {
-  if (position_.input >= inputs_.size()) return false;
-  file_ = open_text(inputs_[position_.input].path);
+  if (place_.input >= inputs_.size()) return false;
+  file_ = input().open();
   buffer_.clear();
-  marks_.assign(1, Mark{0, 0, 0});
-  next_part_ = 1;
-  scanned_ = known_ = line_ = 0;
-  title_.reset();
-  at_end_ = inside_line_ = false;
-  after_blank_line_ = true;
-  blank_so_far_ = true;
-  wanted_ = kHead;
-  fill();
+  at_end_ = false;
+  fill(kHead);
   look_at_head();
-  wanted_ = kChunk;
+  place_.blank = place_.after_blank_line = true;
+  if (format_ != TextFormat::kJsonLines) {
+    place_.begun = true;
+    ++place_.documents;
+  }
   return true;
 }
 
 void Documents::look_at_head() {
-  const DocumentInput& input = inputs_[position_.input];
   if (buffer_.starts_with(kBom)) {
     buffer_.erase(0, kBom.size());
-    position_.offset += kBom.size();
+    place_.offset += kBom.size();
   }
   const std::string_view head = std::string_view(buffer_).substr(0, kHead);
   require(!head.starts_with("\xFF\xFE") && !head.starts_with("\xFE\xFF"),
-          "{}: the text is UTF-16. Convert it to UTF-8 first.", input.name);
+          "{}: the text is UTF-16. Convert it to UTF-8 first.", input().name);
   require(config_.allow_binary || binary_share(head) <= 0.02,
-          "{}: does not look like text. --allow-binary takes it as it is.", input.name);
-  format_ = format_of(input, config_, head);
+          "{}: does not look like text. --allow-binary takes it as it is.", input().name);
+  format_ = format_of(input(), config_, head);
 }
 
-void Documents::fill() {
-  if (at_end_ || buffer_.size() >= wanted_) return;
+// Until the buffer has `size` bytes or the file ends.
+void Documents::fill(size_t size) {
+  if (at_end_ || buffer_.size() >= size) return;
   const size_t had = buffer_.size();
-  buffer_.resize(wanted_);
+  buffer_.resize(size);
   const size_t n = file_->read(std::span(buffer_).subspan(had));
-  at_end_ = had + n < wanted_;
+  at_end_ = had + n < size;
   buffer_.resize(had + n);
-}
-
-// Looks at every line that is whole, once.
-void Documents::scan() {
-  const bool by_lines = format_ == TextFormat::kWikiText || format_ == TextFormat::kJsonLines ||
-                        !config_.separator.empty() ||
-                        next_part_ <= static_cast<int>(inputs_[position_.input].cuts.size());
-  if (!by_lines) {
-    scanned_ = known_ = buffer_.size();
-    return;
-  }
-  while (scanned_ < buffer_.size()) {
-    size_t end = buffer_.find('\n', scanned_);
-    if (end == std::string::npos) {
-      if (!at_end_) return;
-      end = buffer_.size() - 1;
-    }
-    if (inside_line_) {
-      inside_line_ = after_blank_line_ = false;
-    } else {
-      scan_line(scanned_, end + 1);
-    }
-    known_ = std::exchange(line_, scanned_);
-    scanned_ = end + 1;
-  }
-}
-
-void Documents::scan_line(size_t begin, size_t end) {
-  if (format_ == TextFormat::kJsonLines) return;  // emit_json knows them
-  const std::string_view line(buffer_.data() + begin, end - begin);
-  const std::vector<uint64_t>& cuts = inputs_[position_.input].cuts;
-  const int part = marks_.empty() ? position_.part : marks_.back().part;
-  if (next_part_ <= static_cast<int>(cuts.size()) &&
-      position_.offset + begin >= cuts[static_cast<size_t>(next_part_ - 1)]) {
-    marks_.push_back({begin, 0, next_part_++});
-  } else if (!config_.separator.empty()) {
-    if (without_line_end(line) == config_.separator) marks_.push_back({begin, line.size(), part});
-  } else if (format_ == TextFormat::kWikiText) {
-    const bool blank = trimmed(line).empty();
-    if (title_ && blank) marks_.push_back({*title_, 0, part});
-    title_.reset();
-    if (after_blank_line_ && !blank_so_far_ && is_title(line)) title_ = begin;
-    after_blank_line_ = blank;
-    blank_so_far_ = blank_so_far_ && blank;
-  }
-}
-
-// How much of the buffer can go out: up to a document's end or a place the tokenizer allows. At least one
-// byte stays, so that a document's last chunk is known to be the last.
-size_t Documents::find_cut() const {
-  if (at_end_) return buffer_.size();
-  if (format_ == TextFormat::kJsonLines) return scanned_;
-  const size_t limit = std::min(known_, buffer_.size() - 1);
-  size_t last = 0;
-  for (const Mark& mark : marks_) last = mark.at <= limit ? mark.at : last;
-  return last + cut_(std::string_view(buffer_).substr(last, limit - last));
 }
 
 bool Documents::next(Chunk& chunk) {
   chunk.text.clear();
   chunk.segments.clear();
-  while (true) {
+  while (chunk.segments.empty()) {
     if (!file_ && !open_next()) return false;
-    fill();
-    scan();
-    const size_t size = find_cut();
-    if (size == 0 && !at_end_) {
-      require(wanted_ < kLargest, "{}: {} MiB without a place to cut. Is it text{}?", inputs_[position_.input].name,
-              kLargest >> 20, format_ == TextFormat::kJsonLines ? ", one JSON object a line" : "");
-      wanted_ *= 2;
+    Scan found;
+    const size_t size = find_chunk(found);
+    emit(size, found, chunk);
+    if (!at_end_) continue;
+    finished_bytes_ += file_->raw_position();
+    file_.reset();
+    place_ = {.input = place_.input + 1, .documents = place_.documents};
+  }
+  chunk.before = std::exchange(emitted_, emitted_ + chunk.text.size());
+  return true;
+}
+
+// How much of the buffer can go out, which grows until something can.
+size_t Documents::find_chunk(Scan& found) {
+  for (size_t wanted = kChunk;; wanted *= 2) {
+    fill(wanted);
+    found = scan();
+    const size_t size = last_cut(found);
+    if (size > 0 || at_end_) return size;
+    require(wanted < kLargest, "{}: {} MiB without a place to cut. Is it text{}?", input().name, kLargest >> 20,
+            format_ == TextFormat::kJsonLines ? ", one JSON object a line" : "");
+  }
+}
+
+// Looks at every line whose kind is known: the whole ones, and a last one that is too long to begin a document.
+Documents::Scan Documents::scan() const {
+  const std::vector<uint64_t>& cuts = input().cuts;
+  const bool json = format_ == TextFormat::kJsonLines;
+  const bool separated = !json && !config_.separator.empty();
+  const bool wiki = !separated && format_ == TextFormat::kWikiText;
+  Scan found;
+  if (!json && !separated && !wiki && static_cast<size_t>(place_.part) >= cuts.size()) {
+    found.limit =
+        buffer_.empty() ? 0 : buffer_.size() - 1;  // at least a byte stays: the last chunk is known to be last
+    return found;
+  }
+  int part = place_.part;
+  bool after_blank = place_.after_blank_line, blank_document = place_.blank;
+  constexpr size_t kNone = std::string::npos;
+  size_t title = kNone;  // where the line before begins, if a document begins with it once this one is blank
+  uint64_t number = place_.lines;
+  size_t gap = 0;  // behind the last line of .jsonl that is not blank
+  for (size_t begin = 0, end = 0; begin < buffer_.size(); begin = end) {
+    const size_t newline = buffer_.find('\n', begin);
+    end = newline == std::string::npos ? buffer_.size() : newline + 1;
+    const bool whole = newline != std::string::npos || at_end_, is_long = end - begin > kLongestMark;
+    if (!whole && (json || !is_long)) break;
+    const std::string_view line(buffer_.data() + begin, end - begin);
+    const bool continued = begin == 0 && place_.inside_line;
+    const bool blank = !continued && (json || !is_long) && trimmed(line).empty();
+    const int part_before = part;
+    while (!continued && static_cast<size_t>(part) < cuts.size() &&
+           place_.offset + begin >= cuts[static_cast<size_t>(part)])
+      ++part;
+    ++number;
+    if (json) {
+      if (!blank) found.starts.push_back({gap, begin, part, number});
+      if (!blank) gap = end;
+      found.limit = end;
       continue;
     }
-    if (size > 0) format_ == TextFormat::kJsonLines ? emit_json(size, chunk) : emit(size, chunk);
-    wanted_ = kChunk;
-    if (at_end_) {
-      finished_bytes_ += file_->raw_position();
-      file_.reset();
-      position_ = {.input = position_.input + 1, .documents = position_.documents};
+    if (title != kNone && blank) found.starts.push_back({title, title, part_before, 0});
+    title = kNone;
+    const bool is_separator = separated && !continued && without_line_end(line) == config_.separator;
+    if (is_separator || part != part_before) {
+      found.starts.push_back({begin, is_separator ? end : begin, part, 0});
+      blank_document = true;
+    } else if (wiki && after_blank && !blank_document && !is_long && is_title(line)) {
+      title = begin;
     }
-    if (!chunk.segments.empty()) {
-      chunk.before = std::exchange(emitted_, emitted_ + chunk.text.size());
-      return true;
-    }
+    after_blank = blank;
+    blank_document = blank_document && blank;
+    if (title == kNone) found.limit = whole ? begin : buffer_.size() - 1;
   }
+  return found;
 }
 
-void Documents::emit(size_t size, Chunk& chunk) {
-  const DocumentInput& input = inputs_[position_.input];
-  chunk.name = input.name;
-  chunk.json = false;
+// The last place up to which the buffer can go out: a document's start or a place the tokenizer allows.
+size_t Documents::last_cut(const Scan& found) const {
+  if (at_end_) return buffer_.size();
+  if (format_ == TextFormat::kJsonLines) return found.limit;
+  size_t last = 0;
+  for (const Start& start : found.starts) {
+    if (start.at <= found.limit) last = start.text <= found.limit ? start.text : start.at;
+  }
+  return last + cut_(std::string_view(buffer_).substr(last, found.limit - last));
+}
+
+void Documents::emit(size_t size, const Scan& found, Chunk& chunk) {
+  chunk.name = input().name;
+  chunk.json = format_ == TextFormat::kJsonLines;
+  chunk.offset = place_.offset;
   chunk.text.assign(buffer_, 0, size);
-  size_t begin = 0, mark = 0;
-  while (begin < size) {
-    const bool starts = mark < marks_.size() && marks_[mark].at == begin;
-    if (starts) {
-      begin = std::min(begin + marks_[mark].skip, size);
-      position_.part = marks_[mark++].part;
-      ++position_.documents;
-    }
-    const size_t next = mark < marks_.size() ? marks_[mark].at : buffer_.size() + 1;
-    const size_t end = std::min(next, size);
-    const bool ends = end == next || (at_end_ && end == buffer_.size());
-    if (begin < end) {
-      chunk.segments.push_back({.begin = begin,
-                                .end = end,
-                                .starts = starts,
-                                .ends = ends,
-                                .split = input.cuts.empty() ? input.split : position_.part,
-                                .number = position_.documents - 1,
-                                .line = 0});
-    }
-    begin = end;
+  size_t begin = chunk.json && found.starts.empty() ? size : 0;
+  uint64_t line = 0;
+  const auto add = [&](size_t end, bool ends) {
+    if (begin == end) return;  // no text yet: place_.begun stays
+    chunk.segments.push_back({.begin = begin,
+                              .end = end,
+                              .starts = std::exchange(place_.begun, false),
+                              .ends = ends,
+                              .split = input().cuts.empty() ? input().split : place_.part,
+                              .number = place_.documents - 1,
+                              .line = line});
+  };
+  bool ends = at_end_ || chunk.json;
+  for (const Start& start : found.starts) {
+    ends = ends || start.at == size;
+    if (start.at >= size) break;
+    add(start.at, true);
+    begin = start.text;
+    line = start.line;
+    place_.part = start.part;
+    place_.begun = true;
+    place_.blank = true;
+    ++place_.documents;
   }
-  marks_.erase(marks_.begin(), marks_.begin() + static_cast<ptrdiff_t>(mark));
-  for (Mark& m : marks_) m.at -= size;
+  add(size, ends);
+  advance(chunk.text, begin);
   buffer_.erase(0, size);
-  scanned_ -= std::min(scanned_, size);
-  known_ -= std::min(known_, size);
-  line_ -= std::min(line_, size);
-  if (title_) title_ = *title_ - std::min(*title_, size);
-  position_.offset += size;
-  position_.inside_line = chunk.text.back() != '\n';
-  position_.after_blank_line = !position_.inside_line && last_line_is_blank(chunk.text);
 }
 
-void Documents::emit_json(size_t size, Chunk& chunk) {
-  const DocumentInput& input = inputs_[position_.input];
-  chunk.name = input.name;
-  chunk.json = true;
-  chunk.text.assign(buffer_, 0, size);
-  size_t begin = 0;
-  while (begin < size) {
-    const size_t end = std::min(chunk.text.find('\n', begin), size - 1) + 1;
-    ++position_.lines;
-    if (!trimmed(std::string_view(chunk.text).substr(begin, end - begin)).empty()) {
-      chunk.segments.push_back({.begin = begin,
-                                .end = end,
-                                .starts = true,
-                                .ends = true,
-                                .split = input.split,
-                                .number = position_.documents++,
-                                .line = position_.lines});
-    }
-    begin = end;
-  }
-  buffer_.erase(0, size);
-  scanned_ -= std::min(scanned_, size);
-  position_.offset += size;
-}
-
-namespace {
-
-// Keeps the value of one member of the outermost object.
-class FieldReader : public nlohmann::json_sax<Json> {
- public:
-  explicit FieldReader(const std::string& field) : field_(field) {}
-  std::string text;
-  bool object = false, found = false, is_string = false;
-  std::vector<std::string> keys;
-
-  bool null() override { return other(); }
-  bool boolean(bool) override { return other(); }
-  bool number_integer(number_integer_t) override { return other(); }
-  bool number_unsigned(number_unsigned_t) override { return other(); }
-  bool number_float(number_float_t, const string_t&) override { return other(); }
-  bool binary(binary_t&) override { return other(); }
-  bool string(string_t& value) override {
-    if (wanted_) {
-      text = std::move(value);
-      is_string = true;
-    }
-    return other();
-  }
-  bool start_object(size_t) override {
-    if (depth_ == 0) object = true;
-    return open();
-  }
-  bool start_array(size_t) override { return open(); }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
-  bool key(string_t& name) override {
-    if (depth_ != 1 || !object) return true;
-    wanted_ = !found && name == field_;
-    found |= wanted_;
-    if (!found && keys.size() < 8) keys.push_back(name);
-    return true;
-  }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& e) override {
-    error = e.what();
-    return false;
-  }
-  std::string error;
-
- private:
-  static constexpr int kDeepest = 1000;
-  bool other() {
-    wanted_ = false;
-    return true;
-  }
-  bool open() {
-    if (++depth_ <= kDeepest) return other();
-    error = "nested too deeply";
-    return false;
-  }
-  bool close() {
-    --depth_;
-    return true;
-  }
-  const std::string& field_;
-  int depth_ = 0;
-  bool wanted_ = false;
-};
-
-}  // namespace
-
-std::string json_text(std::string_view line, const std::string& field, const std::string& origin) {
-  FieldReader reader(field);
-  require(Json::sax_parse(line.begin(), line.end(), &reader), "{}: not valid JSON ({})", origin, reader.error);
-  require(reader.object, "{}: not a JSON object", origin);
-  require(reader.found, "{}: no member '{}'; the first ones are: {}. Choose with --json-field.", origin, field,
-          fmt::join(reader.keys, ", "));
-  require(reader.is_string, "{}: the member '{}' is not a string", origin, field);
-  return std::move(reader.text);
+// What is known behind the text that went out, of which [last_start, end) is the open document's.
+void Documents::advance(std::string_view text, size_t last_start) {
+  if (text.empty()) return;
+  const bool whole_line = text.back() == '\n';
+  const size_t newline = text.substr(0, text.size() - 1).rfind('\n');
+  const size_t line = newline == std::string_view::npos ? 0 : newline + 1;
+  const bool continued = line == 0 && place_.inside_line;
+  place_.offset += text.size();
+  if (format_ == TextFormat::kJsonLines) place_.lines += static_cast<uint64_t>(std::ranges::count(text, '\n'));
+  place_.blank = place_.blank && trimmed(text.substr(last_start)).empty();
+  place_.after_blank_line =
+      whole_line && !continued && text.size() - line <= kLongestMark && trimmed(text.substr(line)).empty();
+  place_.inside_line = !whole_line;
 }
 
 }  // namespace longshot

@@ -3,12 +3,11 @@
 //
 // A document is: a line of .jsonl; in WikiText's layout what a `= Title =` line (one = on each side, blank
 // lines around it) begins; what stands between two lines equal to the separator, if one is given; else a
-// whole file. No document spans two files.
+// whole file. No document spans two files. A line of more than 64 KiB begins no document, except in .jsonl.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,16 +29,19 @@ struct DocumentConfig {
 
 struct DocumentInput {
   fs::path path;
-  std::string name;  // for messages
-  int split = 0;     // every document of the file; kBySeed: chosen by number
+  std::string name;    // for messages
+  uint64_t bytes = 0;  // of the file, as TextInput::raw_position counts them
+  int split = 0;       // every document of the file; kBySeed: chosen by number
   // Where the file itself is cut into splits 0, 1, 2: at the first line that starts at or behind these bytes
   // of its text.
   std::vector<uint64_t> cuts;
+  std::function<std::unique_ptr<TextInput>()> opener;  // of text that is not a file's; else open_text(path)
 
+  std::unique_ptr<TextInput> open() const { return opener ? opener() : open_text(path); }
   static constexpr int kBySeed = -1;
 };
 
-// Documents [begin, end) of a chunk's text, or a part of one.
+// A document, or a part of one: [begin, end) of a chunk's text.
 struct Segment {
   size_t begin = 0, end = 0;
   bool starts = false, ends = false;  // the document
@@ -51,6 +53,7 @@ struct Segment {
 struct Chunk {
   std::string name;     // of the input
   bool json = false;    // a segment is a JSON value, not text
+  uint64_t offset = 0;  // where it begins in the input's text
   uint64_t before = 0;  // bytes of text in all chunks before it
   std::string text;
   std::vector<Segment> segments;
@@ -65,64 +68,63 @@ class Documents {
   // The next chunk; false when there is none.
   bool next(Chunk& chunk);
 
-  // Where the next chunk starts. A reader of the same inputs goes on from there with the same chunks.
-  struct Position {
+  // Where the next chunk starts, with all that must be known of the text before it. A reader of the same inputs
+  // goes on from there with the same chunks.
+  struct Place {
     size_t input = 0;     // index of the file
     uint64_t offset = 0;  // in its text
     uint64_t documents = 0, lines = 0;
-    int part = 0;  // split of the open document, where the file is cut
-    bool inside_line = false, after_blank_line = false;
+    int part = 0;                   // split of the open document, where the file is cut
+    bool begun = false;             // the open document, but none of its text came yet
+    bool blank = false;             // the open document has only whitespace so far
+    bool inside_line = false;       // else the place is a line's start
+    bool after_blank_line = false;  // or at the file's start
     Json to_json() const;
-    static Position from_json(const Json& json);
+    // Throws unless it can be a place of these inputs.
+    static Place from_json(const Json& json, const std::vector<DocumentInput>& inputs, const std::string& origin);
   };
-  const Position& position() const { return position_; }
-  void go_to(const Position& position);
+  const Place& place() const { return place_; }
+  // Calls `check` now and then, which may throw.
+  void go_to(const Place& place, const std::function<void()>& check);
 
   // Bytes of the files read so far, before decompression.
   uint64_t raw_bytes() const;
 
  private:
-  struct Mark {       // a document begins
-    size_t at, skip;  // the separator's length, which is not text
+  struct Start {      // a document begins
+    size_t at, text;  // from `at` on the one before has ended; between the two stands what is no text
     int part;
+    uint64_t line;
   };
+  struct Scan {
+    std::vector<Start> starts;  // in the buffer, ascending
+    size_t limit = 0;           // up to here, itself included, all are known
+  };
+  const DocumentInput& input() const { return inputs_[place_.input]; }
   bool open_next();
   void look_at_head();
-  void fill();
-  void scan();
-  void scan_line(size_t begin, size_t end);
-  size_t find_cut() const;
-  void emit(size_t size, Chunk& chunk);
-  void emit_json(size_t size, Chunk& chunk);
+  void fill(size_t size);
+  size_t find_chunk(Scan& found);
+  Scan scan() const;
+  size_t last_cut(const Scan& found) const;
+  void emit(size_t size, const Scan& found, Chunk& chunk);
+  void advance(std::string_view text, size_t last_start);
 
   std::vector<DocumentInput> inputs_;
   DocumentConfig config_;
   Cut cut_;
-  Position position_;
-  uint64_t emitted_ = 0;
+  Place place_;
+  uint64_t emitted_ = 0;         // bytes of text
+  uint64_t finished_bytes_ = 0;  // raw size of the files before the open one
 
-  std::unique_ptr<TextInput> file_;
-  TextFormat format_ = TextFormat::kText;  // of the open file
-  uint64_t finished_bytes_ = 0;            // raw size of the files before it
+  std::unique_ptr<TextInput> file_;        // at place_; null between two
+  TextFormat format_ = TextFormat::kText;  // of it
+  std::string buffer_;                     // its text from place_ on
   bool at_end_ = false;                    // its last byte is in the buffer
-  std::string buffer_;                     // text from position_ on
-  size_t wanted_ = 0;                      // buffer size to fill up to
-  size_t scanned_ = 0;                     // of the buffer, looked through for marks
-  size_t known_ = 0;                       // up to here, itself included, all marks are known
-  size_t line_ = 0;                        // where the line scanned last begins
-  bool inside_line_ = false;               // the buffer starts inside a line whose start is gone
-  bool after_blank_line_ = false;
-  std::optional<size_t> title_;  // the line scanned last begins a document if the next one is blank
-  bool blank_so_far_ = false;    // the open document has only whitespace yet
-  int next_part_ = 0;
-  std::vector<Mark> marks_;  // in the buffer, ascending
 };
 
 // What an input is taken for: as configured or, for kAuto, by its name and first bytes.
 TextFormat detect_format(const DocumentInput& input, const DocumentConfig& config);
-
-// The text of the string member `field` of the JSON object in `line`; `origin` is for messages.
-std::string json_text(std::string_view line, const std::string& field, const std::string& origin);
 
 // A line of WikiText that begins an article: `= Title =`.
 bool is_title(std::string_view line);

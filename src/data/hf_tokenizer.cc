@@ -133,8 +133,11 @@ std::string gpt2_json(const std::string& vocab_json, const std::string& merges_t
   const JsonTree vocab = parse_tree(vocab_json, origin);
   require(vocab.is_object(), "{}: not an object of tokens and ids", origin);
   JsonTree merges = JsonTree::array();
+  size_t number = 0;
   for (std::string_view rest = merges_txt; !rest.empty();) {
     const std::string_view line = next_line(rest);
+    require(find_invalid_utf8(line).bytes == 0, "the merges of {}, line {}: '{}' is not UTF-8", origin, ++number,
+            printable(line.substr(0, 80)));
     if (!line.empty() && !line.starts_with("#version")) merges.push_back(std::string(line));
   }
   JsonTree added = JsonTree::array();
@@ -153,6 +156,8 @@ std::string bert_json(const std::string& vocab_txt, const std::string& origin) {
   bool lowercase = true;
   for (std::string_view rest = vocab_txt; !rest.empty(); ++id) {
     const std::string_view line = next_line(rest);
+    require(find_invalid_utf8(line).bytes == 0, "{}, line {}: '{}' is not UTF-8", origin, id + 1,
+            printable(line.substr(0, 80)));
     const std::string token(line);
     require(!vocab.contains(token), "{}, line {}: the token '{}' stands there a second time", origin, id + 1,
             token.substr(0, 80));

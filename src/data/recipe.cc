@@ -2,13 +2,13 @@
 
 #include <curl/curl.h>
 #include <fmt/ranges.h>
+#include <openssl/evp.h>
 #include <zip.h>
 
 #include <memory>
 
 #include "base/error.h"
 #include "base/options.h"
-#include "data/md5.h"
 
 namespace longshot {
 namespace {
@@ -35,7 +35,9 @@ int on_progress(void* user, curl_off_t total, curl_off_t now, curl_off_t, curl_o
   return (*transfer.progress)(static_cast<uint64_t>(now), static_cast<uint64_t>(total)) ? 0 : 1;
 }
 
-// "" or why it failed.
+constexpr const char* kStopped = "stopped";
+
+// "", kStopped, or why it failed.
 std::string download(const std::string& url, const fs::path& path, const DownloadProgress& progress) {
   OutputFile out(path);
   Transfer transfer{&out, &progress, ""};
@@ -57,32 +59,51 @@ std::string download(const std::string& url, const fs::path& path, const Downloa
   curl_easy_setopt(curl.get(), CURLOPT_XFERINFODATA, &transfer);
   const CURLcode code = curl_easy_perform(curl.get());
   require(transfer.error.empty(), "{}", transfer.error);
-  require(code != CURLE_ABORTED_BY_CALLBACK, "the download was stopped");
+  if (code == CURLE_ABORTED_BY_CALLBACK) return kStopped;
   if (code != CURLE_OK) return *why ? why : curl_easy_strerror(code);
   out.close();
   return "";
 }
 
-std::string md5_of(const fs::path& path) {
-  const MappedFile file(path);
-  Md5 md5;
-  md5.add(file.text());
-  return md5.hex();
+struct ZipMember {
+  std::unique_ptr<zip_t, void (*)(zip_t*)> zip;
+  std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file;
+  uint64_t size;
+};
+
+ZipMember open_member(const fs::path& archive, const std::string& member) {
+  int code = 0;
+  std::unique_ptr<zip_t, void (*)(zip_t*)> zip(zip_open(archive.c_str(), ZIP_RDONLY, &code), zip_discard);
+  require(zip != nullptr, "{}: not a zip archive (libzip error {})", archive.string(), code);
+  std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(zip_fopen(zip.get(), member.c_str(), 0), zip_fclose);
+  zip_stat_t status{};
+  require(file != nullptr && zip_stat(zip.get(), member.c_str(), 0, &status) == 0 && (status.valid & ZIP_STAT_SIZE),
+          "{}: holds no {}", archive.string(), member);
+  return {std::move(zip), std::move(file), status.size};
 }
 
-void unpack(const fs::path& archive, const std::string& member, const fs::path& to) {
-  int code = 0;
-  const std::unique_ptr<zip_t, void (*)(zip_t*)> zip(zip_open(archive.c_str(), ZIP_RDONLY, &code), zip_discard);
-  require(zip != nullptr, "{}: not a zip archive (libzip error {})", archive.string(), code);
-  const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(zip_fopen(zip.get(), member.c_str(), 0), zip_fclose);
-  require(file != nullptr, "{}: holds no {}", archive.string(), member);
-  OutputFile out(to);
-  std::vector<char> block(1 << 20);
-  zip_int64_t n = 0;
-  while ((n = zip_fread(file.get(), block.data(), block.size())) > 0) out.write(block.data(), static_cast<size_t>(n));
-  require(n == 0, "{}: {} is damaged", archive.string(), member);
-  out.close();
-}
+class ZippedText : public TextInput {
+ public:
+  ZippedText(const fs::path& archive, const std::string& member)
+      : name_(fmt::format("{}, {}", archive.string(), member)), member_(open_member(archive, member)) {}
+  size_t read(std::span<char> out) override {
+    size_t done = 0;
+    while (done < out.size()) {
+      const auto n = zip_fread(member_.file.get(), out.data() + done, out.size() - done);
+      require(n >= 0, "{}: is damaged", name_);
+      if (n == 0) break;
+      done += static_cast<size_t>(n);
+    }
+    position_ += done;
+    return done;
+  }
+  uint64_t raw_position() const override { return position_; }
+
+ private:
+  std::string name_;
+  ZipMember member_;
+  uint64_t position_ = 0;
+};
 
 Recipe wikitext(const std::string& name, const std::string& md5) {
   const std::string zip = name + "-v1.zip";
@@ -110,7 +131,7 @@ const Recipe& find_recipe(const std::string& name) {
   fail_usage("--recipe {}: there is {}.{}", name, fmt::join(names, " and "), did_you_mean(name, names));
 }
 
-std::array<fs::path, 3> fetch_recipe(const Recipe& recipe, const fs::path& dir, const DownloadProgress& progress) {
+fs::path fetch_recipe(const Recipe& recipe, const fs::path& dir, const DownloadProgress& progress) {
   make_directories(dir);
   const fs::path archive = dir / fs::path(recipe.urls.front()).filename();
   if (!fs::exists(archive)) {
@@ -119,6 +140,7 @@ std::array<fs::path, 3> fetch_recipe(const Recipe& recipe, const fs::path& dir, 
     std::string why;
     for (const std::string& url : recipe.urls) {
       why = download(url, part, progress);
+      if (why == kStopped) return {};
       if (why.empty()) break;
     }
     require(why.empty(), "cannot download {} ({}). Put {} (md5 {}) at {} and start again.", recipe.name, why,
@@ -128,17 +150,22 @@ std::array<fs::path, 3> fetch_recipe(const Recipe& recipe, const fs::path& dir, 
   const std::string md5 = md5_of(archive);
   require(md5 == recipe.md5, "{}: its md5 is {}, but {} has {}. Remove the file and start again.", archive.string(),
           md5, recipe.name, recipe.md5);
-  std::array<fs::path, 3> files;
-  for (size_t s = 0; s < files.size(); ++s) {
-    files[s] = dir / fs::path(recipe.members[s]).filename();
-    if (!fs::exists(files[s])) {
-      fs::path part = files[s];
-      part += ".part";
-      unpack(archive, recipe.members[s], part);
-      publish(part, files[s]);
-    }
-  }
-  return files;
+  return archive;
+}
+
+uint64_t zipped_size(const fs::path& archive, const std::string& member) { return open_member(archive, member).size; }
+
+std::unique_ptr<TextInput> open_zipped(const fs::path& archive, const std::string& member) {
+  return std::make_unique<ZippedText>(archive, member);
+}
+
+std::string md5_of(const fs::path& path) {
+  const MappedFile file(path);
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned size = 0;
+  require(EVP_Digest(file.bytes().data(), file.size(), digest.data(), &size, EVP_md5(), nullptr) == 1,
+          "{}: libcrypto computes no MD5 here", path.string());
+  return fmt::format("{:02x}", fmt::join(std::span(digest).first(size), ""));
 }
 
 }  // namespace longshot

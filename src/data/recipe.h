@@ -2,10 +2,12 @@
 #pragma once
 #include <array>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/files.h"
+#include "data/text_input.h"
 
 namespace longshot {
 
@@ -22,8 +24,15 @@ const Recipe& find_recipe(const std::string& name);  // unknown: Error(kUsage) t
 // bytes so far, bytes in all (0: not known); false stops
 using DownloadProgress = std::function<bool(uint64_t, uint64_t)>;
 
-// The three splits as files in `dir`: downloads the zip unless it lies there, verifies its checksum and
-// unpacks it. Without a network the message says what to put where.
-std::array<fs::path, 3> fetch_recipe(const Recipe& recipe, const fs::path& dir, const DownloadProgress& progress);
+// The archive in `dir`, verified by its checksum: downloads it unless it lies there. "" when stopped. Without a network
+// the message says what to put where.
+fs::path fetch_recipe(const Recipe& recipe, const fs::path& dir, const DownloadProgress& progress);
+
+// Bytes of a member of a zip archive, and its text.
+uint64_t zipped_size(const fs::path& archive, const std::string& member);
+std::unique_ptr<TextInput> open_zipped(const fs::path& archive, const std::string& member);
+
+// 32 hex digits, for the published checksums of downloads.
+std::string md5_of(const fs::path& path);
 
 }  // namespace longshot

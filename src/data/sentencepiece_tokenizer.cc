@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "data/sentencepiece_check.h"
 #include "data/tokenizers.h"
 
 namespace longshot {
@@ -58,6 +59,7 @@ class SentencePieceTokenizer : public Tokenizer {
  public:
   SentencePieceTokenizer(std::string model, const std::string& origin)
       : Tokenizer("tokenizer.model", std::move(model)) {
+    check_sentencepiece_model(file(), origin);
     const auto status = model_.LoadFromSerializedProto(file());
     require(status.ok() && model_.GetPieceSize() > 0, "{}: not a SentencePiece model ({})", origin, status.ToString());
     const auto known = [&](const char* piece) {

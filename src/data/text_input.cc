@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <lzma.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -12,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 
@@ -23,20 +25,13 @@ constexpr size_t kRawBuffer = 1 << 20;
 // The file itself, with a look at its first bytes.
 class RawFile {
  public:
-  explicit RawFile(const fs::path& path) : name_(path == "-" ? "standard input" : path.string()) {
-    if (path == "-") {
-      fd_ = ::dup(STDIN_FILENO);
-    } else {
-      fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    }
+  explicit RawFile(const fs::path& path) : name_(path.string()) {
+    fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not make us wait
     require(fd_ >= 0, "{}: cannot open: {}", name_, std::strerror(errno));
     struct stat status {};
-    if (::fstat(fd_, &status) == 0) {
-      seekable_ = S_ISREG(status.st_mode);
-      if (S_ISDIR(status.st_mode)) {
-        ::close(fd_);
-        fail("{}: is a directory", name_);
-      }
+    if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
+      ::close(fd_);
+      fail("{}: {}", name_, S_ISDIR(status.st_mode) ? "is a directory" : "not a file");
     }
     head_.resize(16);
     head_.resize(read_some(head_));
@@ -59,7 +54,6 @@ class RawFile {
   }
 
   bool skip(uint64_t bytes) {
-    if (!seekable_) return false;
     struct stat status {};
     const uint64_t target = position_ + bytes;
     if (::fstat(fd_, &status) != 0 || static_cast<uint64_t>(status.st_size) < target) return false;
@@ -84,7 +78,6 @@ class RawFile {
 
   std::string name_;
   int fd_ = -1;
-  bool seekable_ = false;
   std::vector<char> head_;
   size_t head_used_ = 0;
   uint64_t position_ = 0;
@@ -95,8 +88,8 @@ class PlainInput : public TextInput {
   explicit PlainInput(std::unique_ptr<RawFile> file) : file_(std::move(file)) {}
   size_t read(std::span<char> out) override { return file_->read(out); }
   uint64_t raw_position() const override { return file_->position(); }
-  void skip(uint64_t bytes) override {
-    if (!file_->skip(bytes)) TextInput::skip(bytes);
+  void skip(uint64_t bytes, const StopCheck& check) override {
+    if (!file_->skip(bytes)) TextInput::skip(bytes, check);
   }
 
  private:
@@ -255,17 +248,34 @@ constexpr Compression kCompressions[] = {
     {".xz", "\xfd\x37\x7a\x58\x5a\x00"sv, make_input<XzInput>},
 };
 
-void add_directory(const fs::path& dir, std::vector<fs::path>& files) {
-  std::vector<fs::path> found;
-  for (fs::recursive_directory_iterator it(dir, fs::directory_options::follow_directory_symlink), end; it != end;
-       ++it) {
-    if (it->path().filename().string().starts_with('.')) {
-      if (it->is_directory()) it.disable_recursion_pending();
-    } else if (it->is_regular_file()) {
-      found.push_back(it->path());
+using FileId = std::pair<dev_t, ino_t>;
+
+std::optional<FileId> id_of(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return FileId{status.st_dev, status.st_ino};
+}
+
+// Each directory once, by its shortest way: links may lead in circles. `seen` has those not to be looked into.
+void add_directory(const fs::path& top, std::set<FileId> seen, const StopCheck& check, std::vector<fs::path>& files) {
+  std::vector<fs::path> found, directories{top};
+  for (size_t d = 0; d < directories.size(); ++d) {
+    check();
+    const std::optional<FileId> id = id_of(directories[d]);
+    if (!id || !seen.insert(*id).second) continue;
+    std::error_code error;
+    std::vector<fs::path> below;
+    for (fs::directory_iterator it(directories[d], error), end; !error && it != end; it.increment(error)) {
+      if (it->path().filename().string().starts_with('.')) continue;
+      std::error_code broken;  // a link to nothing is neither
+      if (it->is_directory(broken)) below.push_back(it->path());
+      if (it->is_regular_file(broken)) found.push_back(it->path());
     }
+    require(!error, "{}: cannot list the directory: {}", directories[d].string(), error.message());
+    std::ranges::sort(below);
+    directories.insert(directories.end(), below.begin(), below.end());
   }
-  require(!found.empty(), "{}: the directory holds no files", dir.string());
+  require(!found.empty(), "{}: the directory holds no files", top.string());
   std::ranges::sort(found);
   files.insert(files.end(), found.begin(), found.end());
 }
@@ -283,9 +293,10 @@ void add_glob(const std::string& pattern, std::vector<fs::path>& files) {
 
 }  // namespace
 
-void TextInput::skip(uint64_t bytes) {
+void TextInput::skip(uint64_t bytes, const StopCheck& check) {
   std::vector<char> scratch(kRawBuffer);
   while (bytes > 0) {
+    check();
     const size_t n = read(std::span(scratch).first(std::min<uint64_t>(bytes, scratch.size())));
     require(n > 0, "an input is {} bytes shorter than it was", bytes);
     bytes -= n;
@@ -302,22 +313,49 @@ std::unique_ptr<TextInput> open_text(const fs::path& path) {
   return std::make_unique<PlainInput>(std::move(file));
 }
 
-uint64_t text_size(const fs::path& path) {
+void spool(const fs::path& from, const fs::path& to, const std::function<void(uint64_t)>& progress) {
+  const int fd = from == "-" ? ::dup(STDIN_FILENO) : ::open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  require(fd >= 0, "{}: cannot open: {}", from.string(), std::strerror(errno));
+  const std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* open) { ::close(*open); });
+  OutputFile out(to);
+  std::vector<char> block(1 << 20);
+  while (true) {
+    progress(out.position());
+    pollfd waiting{fd, POLLIN, 0};
+    if (::poll(&waiting, 1, 100) <= 0) continue;  // nothing yet, or a signal
+    const ssize_t n = ::read(fd, block.data(), block.size());
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    require(n >= 0, "{}: cannot read: {}", from.string(), std::strerror(errno));
+    if (n == 0) break;
+    out.write(block.data(), static_cast<size_t>(n));
+  }
+  out.close();
+}
+
+uint64_t text_size(const fs::path& path, const StopCheck& check) {
   const std::unique_ptr<TextInput> input = open_text(path);
-  if (dynamic_cast<PlainInput*>(input.get()) && fs::is_regular_file(path)) return fs::file_size(path);
+  if (dynamic_cast<PlainInput*>(input.get())) return fs::file_size(path);
   std::vector<char> scratch(kRawBuffer);
   uint64_t size = 0;
-  while (const size_t n = input->read(scratch)) size += n;
+  while (const size_t n = input->read(scratch)) {
+    size += n;
+    check();
+  }
   return size;
 }
 
-std::vector<fs::path> expand_inputs(const std::vector<std::string>& inputs) {
+std::vector<fs::path> expand_inputs(const std::vector<std::string>& inputs, const std::vector<fs::path>& leave_out,
+                                    const StopCheck& check) {
+  std::set<FileId> seen;
+  for (const fs::path& dir : leave_out) {
+    if (const auto id = id_of(dir)) seen.insert(*id);
+  }
   std::vector<fs::path> files;
   for (const std::string& input : inputs) {
     if (input == "-" || fs::is_regular_file(input)) {
       files.emplace_back(input);
     } else if (fs::is_directory(input)) {
-      add_directory(input, files);
+      add_directory(input, seen, check, files);
     } else if (input.find_first_of("*?[") != std::string::npos) {
       add_glob(input, files);
     } else {

@@ -180,6 +180,20 @@ uint64_t TokenFile::computed_hash() const {
   return add_to_hash(hash, std::as_bytes(documents_));
 }
 
+namespace {
+
+// Undoes finish(), where it came to its end.
+const fs::path& unfinished(const fs::path& path) {
+  if (!fs::exists(path)) return path;
+  const TokenFile file(path);
+  const auto documents = std::as_bytes(file.documents());
+  write_atomically(documents_of(path), {reinterpret_cast<const char*>(documents.data()), documents.size()});
+  publish(path, aside_of(path));
+  return path;
+}
+
+}  // namespace
+
 TokenWriter::TokenWriter(const fs::path& path, Meta meta)
     : path_(path),
       meta_(meta),
@@ -191,7 +205,7 @@ TokenWriter::TokenWriter(const fs::path& path, Meta meta)
 }
 
 TokenWriter::TokenWriter(const fs::path& path, Meta meta, const Checkpoint& checkpoint)
-    : path_(path),
+    : path_(unfinished(path)),
       meta_(meta),
       width_(width_for(meta.vocab_size)),
       written_(checkpoint),

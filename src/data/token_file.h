@@ -97,6 +97,7 @@ class TokenWriter {
     uint64_t ids_hash = 0;  // the data hash without the documents
   };
   TokenWriter(const fs::path& path, Meta meta);
+  // Goes on behind the checkpoint, also in a file that was finished since.
   TokenWriter(const fs::path& path, Meta meta, const Checkpoint& checkpoint);
 
   void begin_document();

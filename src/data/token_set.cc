@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/records.h"
 #include "data/data_bin.h"
 
 namespace longshot {
@@ -18,6 +19,31 @@ std::vector<fs::path> files_ending(const fs::path& dir, std::string_view suffix)
   }
   std::ranges::sort(files);
   return files;
+}
+
+// meta.json says the same as the files, if it is there.
+void check_meta(const fs::path& path, const std::map<std::string, TokenFile>& files) {
+  if (!fs::exists(path)) return;
+  const Json meta = read_json(path);
+  const Json splits = meta.is_object() && meta.contains("splits") ? meta["splits"] : Json();
+  require(splits.is_object(), "{}: has no splits", path.string());
+  for (const auto& [name, file] : files) {
+    if (!splits.contains(name)) continue;
+    const Json split = splits[name];
+    const auto same = [&, &file = file, &name = name](const char* key, const Json& value) {
+      require(split[key] == value, "{}: {} of {} is {}, but {} says {}. Were files of two sets mixed?", path.string(),
+              key, name, split[key].dump(), file.path().filename().string(), value.dump());
+    };
+    const TokenCounts& c = file.counts();
+    require(split.is_object() && split.contains("tokens") && split.contains("documents") && split.contains("bytes") &&
+                split.contains("words"),
+            "{}: lacks the counts of {}", path.string(), name);
+    same("tokens", c.tokens);
+    same("documents", c.documents);
+    same("bytes", c.bytes);
+    same("words", c.words);
+    if (split.contains("data_hash")) same("data_hash", fmt::format("{:016x}", file.data_hash()));
+  }
 }
 
 }  // namespace
@@ -47,6 +73,7 @@ TokenSet::TokenSet(const fs::path& dir) : path_(dir) {
             "{}: its ids are of a vocabulary of {}, but {} beside it has {} entries. Is the file damaged?",
             file.path().string(), file.vocab_size(), tokenizer_->file_name(), tokenizer_->vocab_size());
   }
+  check_meta(dir / "meta.json", splits_);
 }
 
 void require_same_tokenizer(const TokenSet& set, const ModelVocabulary& model) {

@@ -13,6 +13,8 @@ uint64_t fnv1a(std::string_view bytes) {
   return h;
 }
 
+constexpr size_t kLargestFile = 256 << 20;
+
 // Tokenizer files by name, in the order they are looked for in a directory.
 constexpr const char* kFileNames[] = {"tokenizer.byte.json", "tokenizer.dict.txt", "tokenizer.json", "tokenizer.model",
                                       "vocab.json",          "vocab.txt",          "dict.txt"};
@@ -59,7 +61,10 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {
     fail("{}: holds no tokenizer (tokenizer.*, vocab.json, vocab.txt, dict.txt)", path.string());
   }
   const std::string origin = path.string(), name = path.filename().string();
-  std::string text = read_text(path);
+  const MappedFile file(path);
+  require(file.size() <= kLargestFile, "{}: {} bytes are too many for a tokenizer (at most {})", origin, file.size(),
+          kLargestFile);
+  std::string text(file.text());
   require(!text.empty(), "{}: the file is empty; a tokenizer was expected", origin);
   if (path.extension() == ".model") return sentencepiece_tokenizer(std::move(text), origin);
   if (const size_t first = text.find_first_not_of(" \t\r\n"); first != std::string::npos && text[first] == '{') {

@@ -16,8 +16,9 @@ namespace longshot {
 namespace {
 
 // Adds all to the first.
-void merge_counts(std::vector<WordCounts>& counts) {
+void merge_counts(std::vector<WordCounts>& counts, const LearnProgress& progress) {
   for (size_t t = 1; t < counts.size(); ++t) {
+    progress(0, 0);
     counts[0].add(counts[t]);
     counts[t] = WordCounts();
   }
@@ -34,8 +35,8 @@ class WordTrainer : public TokenizerTrainer {
         text, [&](std::string_view word) { counts.add_later(word, end); }, [](const char*) {});
     counts.flush();
   }
-  std::unique_ptr<Tokenizer> finish() override {
-    merge_counts(counts_);
+  std::unique_ptr<Tokenizer> finish(const LearnProgress& progress) override {
+    merge_counts(counts_, progress);
     require(counts_[0].size() > 0, "the training text has no words");
     return word_tokenizer(make_dict(counts_[0], vocab_size_), "the dictionary made of the training text");
   }
@@ -67,9 +68,10 @@ class BpeTrainer : public TokenizerTrainer {
     }
     counts.flush();
   }
-  std::unique_ptr<Tokenizer> finish() override {
-    merge_counts(counts_);
-    return hf_tokenizer(trained_bpe_json(learn_merges(counts_[0], tokens_)), "the BPE learnt from the training text");
+  std::unique_ptr<Tokenizer> finish(const LearnProgress& progress) override {
+    merge_counts(counts_, progress);
+    return hf_tokenizer(trained_bpe_json(learn_merges(counts_[0], tokens_, progress)),
+                        "the BPE learnt from the training text");
   }
 
  private:
@@ -111,7 +113,8 @@ class SentencePieceTrainer : public TokenizerTrainer {
       text.remove_prefix(std::min(end + 1, text.size()));
     }
   }
-  std::unique_ptr<Tokenizer> finish() override {
+  // The library's own learning, which may take minutes, cannot be stopped.
+  std::unique_ptr<Tokenizer> finish(const LearnProgress& progress) override {
     std::vector<std::string> lines;
     for (std::vector<std::string>& some : lines_) {
       std::ranges::move(some, std::back_inserter(lines));
@@ -119,6 +122,7 @@ class SentencePieceTrainer : public TokenizerTrainer {
     }
     std::ranges::sort(lines);  // the threads decided their order
     require(!lines.empty(), "the training text is empty");
+    progress(0, 0);
     LineIterator iterator(lines);
     std::string model;
     const auto status = sentencepiece::SentencePieceTrainer::Train(

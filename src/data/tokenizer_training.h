@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "data/bpe_training.h"
 #include "data/tokenizer.h"
 
 namespace longshot {
@@ -18,7 +19,7 @@ class TokenizerTrainer {
   virtual void add(int thread, std::string_view text) = 0;
   // Bytes of training text that are enough; more is not asked for.
   virtual uint64_t enough() const { return UINT64_MAX; }
-  virtual std::unique_ptr<Tokenizer> finish() = 0;
+  virtual std::unique_ptr<Tokenizer> finish(const LearnProgress& progress) = 0;
 };
 
 struct TokenizerOptions {

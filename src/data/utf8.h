@@ -1,6 +1,8 @@
 // UTF-8 and whitespace. Bytes that are not valid UTF-8 are letters of a word of their own kind: never lost,
 // never an error.
 #pragma once
+#include <fmt/format.h>
+
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -128,6 +130,73 @@ inline uint64_t count_words(std::string_view text) {
 inline size_t cut_behind_space(std::string_view text) {
   const size_t at = text.find_last_of(" \n");
   return at == std::string_view::npos ? 0 : at + 1;
+}
+
+// What in a text is not UTF-8.
+struct InvalidUtf8 {
+  uint64_t bytes = 0;  // that are part of no character
+  size_t first = 0;    // where the first of them is
+};
+
+inline InvalidUtf8 find_invalid_utf8(std::string_view text) {
+  InvalidUtf8 found;
+  const char *const begin = text.data(), *const end = begin + text.size();
+  const auto is_ascii = [](char c) { return static_cast<signed char>(c) >= 0; };
+  const auto is_tail = [](char c) { return static_cast<signed char>(c) < -64; };
+  for (const char* p = begin; p < end;) {
+    uint64_t eight = 0;
+    while (end - p >= 8 && (std::memcpy(&eight, p, 8), (eight & 0x8080808080808080) == 0)) p += 8;
+    while (p < end && is_ascii(*p)) ++p;
+    while (end - p >= 3) {  // most others: two bytes, or three of no special case
+      const auto lead = static_cast<unsigned char>(*p);
+      if (lead >= 0xC2 && lead < 0xE0 && is_tail(p[1])) {
+        p += 2;
+      } else if (lead > 0xE0 && lead < 0xED && is_tail(p[1]) && is_tail(p[2])) {
+        p += 3;
+      } else {
+        break;
+      }
+    }
+    if (p == end || is_ascii(*p)) continue;
+    const CodePoint c = decode_utf8(p, end);
+    if (c.value == kInvalidCodePoint && found.bytes++ == 0) found.first = static_cast<size_t>(p - begin);
+    p += c.length;
+  }
+  return found;
+}
+
+// Each such byte becomes U+FFFD.
+inline std::string replace_invalid_utf8(std::string_view text) {
+  std::string out;
+  for (const char *p = text.data(), *const end = p + text.size(); p < end;) {
+    const CodePoint c = decode_utf8(p, end);
+    if (c.value == kInvalidCodePoint) {
+      append_utf8(0xFFFD, out);
+    } else {
+      out.append(p, c.length);
+    }
+    p += c.length;
+  }
+  return out;
+}
+
+// On one line, valid UTF-8 and without control characters, whatever the bytes.
+inline std::string printable(std::string_view text) {
+  std::string out;
+  for (const char *p = text.data(), *const end = p + text.size(); p < end;) {
+    const CodePoint c = decode_utf8(p, end);
+    if (c.value == '\n') {
+      out += "\\n";
+    } else if (c.value == kInvalidCodePoint || c.value < 32 || c.value == 127) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(*p));
+    } else if (c.value >= 0x80 && c.value < 0xA0) {
+      out += fmt::format("\\u{:04x}", c.value);
+    } else {
+      out.append(p, c.length);
+    }
+    p += c.length;
+  }
+  return out;
 }
 
 }  // namespace longshot

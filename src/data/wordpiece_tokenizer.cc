@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "data/hf_tokenizer.h"
+#include "data/prefix_tree.h"
 #include "data/tokenizers.h"
 #include "data/unicode.h"
 
@@ -9,7 +10,8 @@ namespace longshot {
 namespace {
 
 struct WordPieceModel {
-  WordMap tokens;  // index = id
+  WordMap tokens;             // index = id
+  PrefixTree first, further;  // what a word may begin with, and go on with: those behind the prefix
   std::string prefix = "##";
   int32_t unknown = 0;
   size_t longest_word = 100;  // characters
@@ -92,31 +94,22 @@ class WordPieceEncoder : public Encoder {
   // The longest token that fits, again and again; the whole word is unknown if at some place none does.
   void append_word(std::u32string_view word, std::vector<int32_t>& ids) {
     if (word.size() > model_.longest_word) return ids.push_back(model_.unknown);
+    text_.clear();
+    for (const char32_t c : word) append_utf8(c, text_);
     const size_t before = ids.size();
-    while (!word.empty()) {
-      piece_ = ids.size() == before ? "" : model_.prefix;
-      std::vector<size_t> ends;  // in piece_, of each character
-      for (const char32_t c : word) {
-        append_utf8(c, piece_);
-        ends.push_back(piece_.size());
-      }
-      size_t length = word.size();
-      uint32_t id = WordMap::kNone;
-      for (; length > 0; --length) {
-        id = model_.tokens.find(std::string_view(piece_).substr(0, ends[length - 1]));
-        if (id != WordMap::kNone) break;
-      }
-      if (length == 0) {
+    for (std::string_view rest = text_; !rest.empty();) {
+      const auto [id, length] = (ids.size() == before ? model_.first : model_.further).longest(rest);
+      if (id < 0) {
         ids.resize(before);
         return ids.push_back(model_.unknown);
       }
-      ids.push_back(static_cast<int32_t>(id));
-      word.remove_prefix(length);
+      ids.push_back(id);
+      rest.remove_prefix(length);
     }
   }
 
   const WordPieceModel& model_;
-  std::string piece_;
+  std::string text_;
 };
 
 class WordPieceTokenizer : public Tokenizer {
@@ -186,6 +179,13 @@ std::unique_ptr<Tokenizer> wordpiece_tokenizer(std::string text, const JsonTree&
               json["pre_tokenizer"].value("type", "") == "BertPreTokenizer",
           "{}: WordPiece is supported with BertPreTokenizer only", origin);
   model.prefix = m.value("continuing_subword_prefix", "##");
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const std::string_view token = vocabulary.tokens[id];
+    if (token.empty()) continue;
+    model.first.insert(token, static_cast<int32_t>(id));
+    if (token.starts_with(model.prefix) && token.size() > model.prefix.size())
+      model.further.insert(token.substr(model.prefix.size()), static_cast<int32_t>(id));
+  }
   const int64_t longest = m.value("max_input_chars_per_word", int64_t{100});
   require(longest > 0 && longest <= 10000, "{}: max_input_chars_per_word is {}", origin, longest);
   model.longest_word = static_cast<size_t>(longest);

@@ -32,7 +32,7 @@ Outcome shell(const std::string& command) {
 TEST(PrepareCommand, StandardInputAndPipes) {
   const TemporaryDir dir;
   const std::string out = (dir / "set").string();
-  const Outcome one = shell(fmt::format("echo one two | $L prepare --train - --out {}", out));
+  const Outcome one = shell(fmt::format("echo one two | $L prepare --train - --tokenizer word --out {}", out));
   EXPECT_EQ(one.code, 0) << one.output;
   EXPECT_THAT(one.output, HasSubstr("3 tokens"));
   const Outcome two = shell(fmt::format(
@@ -64,6 +64,36 @@ TEST(PrepareCommand, NoSpaceLeftLeavesNothingUnderTheFinalName) {
   EXPECT_FALSE(fs::exists(out));
   const Outcome again = shell(fmt::format("$L prepare --train {} --allow-binary --tokenizer byte --out {}", text, out));
   EXPECT_EQ(again.code, 0) << again.output;
+}
+
+TEST(PrepareCommand, SizesAreWrittenWithoutExponents) {
+  const TemporaryDir dir;
+  const std::string text = dir.file("a.txt", std::string(1'023'000, 'x'));
+  const Outcome run =
+      shell(fmt::format("$L prepare --train {} --tokenizer byte --out {}", text, (dir / "set").string()));
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("999 KiB of 999 KiB"));
+}
+
+// Killed at random moments by the system itself.
+TEST(PrepareCommand, KilledAndStartedAgainItGivesTheSameBytes) {
+  const TemporaryDir dir;
+  const std::string text = dir.file("a.txt", odd_text(3, 1'500'000));
+  const std::string command = fmt::format(
+      "$L prepare {} --allow-binary --tokenizer bpe --vocab-size 300 --threads 1 --out {}/", text, dir.path().string());
+  ASSERT_EQ(shell(command + "twin").code, 0);
+  int killed = 0;
+  for (int i = 0; i < 6; ++i) {
+    const Outcome run = shell(fmt::format("timeout -s KILL 0.{:02} {}set", 3 + i * 11, command));
+    killed += run.code == 137;
+    if (run.code == 0) break;
+  }
+  EXPECT_GT(killed, 0);
+  const Outcome last = shell(command + "set");
+  EXPECT_TRUE(last.code == 0 || last.output.find("--overwrite") != std::string::npos) << last.output;
+  for (const char* name : {"train.tokens", "valid.tokens", "test.tokens", "tokenizer.json", "meta.json"})
+    EXPECT_EQ(read_text(dir / "set" / name), read_text(dir / "twin" / name)) << name;
+  EXPECT_FALSE(fs::exists(dir / "set.partial"));
 }
 
 TEST(InfoCommand, AHugeVocabularyOfAHeaderTakesNoMemory) {

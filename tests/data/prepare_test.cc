@@ -58,8 +58,8 @@ TEST_F(PrepareTest, SplitsGivenAsFiles) {
   EXPECT_EQ(decoded("train"), "the cat sat\non the mat\nthe end\n");
   EXPECT_EQ(decoded("valid"), "the <unk>\n");
   EXPECT_THAT(documents("train"), ElementsAre(0, 8));
-  EXPECT_EQ(result.splits[0].bytes, 30u);
-  EXPECT_EQ(result.splits[0].words, 8u);
+  EXPECT_EQ(result.splits[0].counts.bytes, 30u);
+  EXPECT_EQ(result.splits[0].counts.words, 8u);
   const TokenSet set(dir_ / "set");
   EXPECT_THAT(set.names(), ElementsAre("train", "valid"));
   EXPECT_THAT(error_of([&] { set.split("test"); }), HasSubstr("there are: train, valid"));
@@ -107,9 +107,10 @@ TEST_F(PrepareTest, ManyDocumentsAreDrawnBySeed) {
   c.document_separator = "%%";
   c.split = {0.5, 0.25, 0.25};
   const PrepareResult result = prepare(test_context(), c, {});
-  EXPECT_NEAR(static_cast<double>(result.splits[0].documents), 1000, 100);
-  EXPECT_NEAR(static_cast<double>(result.splits[1].documents), 500, 80);
-  EXPECT_EQ(result.splits[0].documents + result.splits[1].documents + result.splits[2].documents, 2000u);
+  EXPECT_NEAR(static_cast<double>(result.splits[0].counts.documents), 1000, 100);
+  EXPECT_NEAR(static_cast<double>(result.splits[1].counts.documents), 500, 80);
+  EXPECT_EQ(result.splits[0].counts.documents + result.splits[1].counts.documents + result.splits[2].counts.documents,
+            2000u);
   const auto once = contents(dir_ / "set");
   prepare(test_context(), c, {});
   EXPECT_EQ(contents(dir_ / "set"), once);
@@ -190,7 +191,7 @@ TEST_F(PrepareTest, BadInputLeavesNothingUnderTheFinalName) {
   c.split = {0.5, 0.2, 0.2};
   EXPECT_THAT(run(c), HasSubstr("--split"));
   c.split = {0.5, 0.25, 0.25};
-  EXPECT_THAT(run(c), HasSubstr("too few documents"));
+  EXPECT_THAT(run(c), HasSubstr("--split 1,0,0"));
 }
 
 TEST_F(PrepareTest, ASetIsNotOverwrittenUnasked) {
@@ -218,7 +219,7 @@ TEST_F(PrepareTest, ADataBinBecomesATokenSet) {
     c.overwrite = true;
     const PrepareResult result = prepare(test_context(), c, {});
     const TokenSet from(source), to(dir_ / "set");
-    EXPECT_EQ(result.splits[0].documents, count);
+    EXPECT_EQ(result.splits[0].counts.documents, count);
     EXPECT_EQ(to.tokenizer().hash(), from.tokenizer().hash());
     for (const char* name : {"train", "valid"}) {
       std::vector<int32_t> a(static_cast<size_t>(from.split(name).size())),
@@ -236,6 +237,76 @@ TEST_F(PrepareTest, MixedSetsAreFound) {
   prepare(test_context(), c, {});
   write_atomically(dir_ / "set/tokenizer.dict.txt", "other 1\n");
   EXPECT_THAT(error_of([&] { TokenSet(dir_ / "set"); }), HasSubstr("mixed"));
+}
+
+TEST_F(PrepareTest, FewDocumentsAreCutInTheirOrder) {
+  PrepareConfig c = config("byte");
+  const auto lines = [&](int n) {
+    std::string text;
+    for (int i = 0; i < n; ++i) text += fmt::format("{{\"text\": \"document {}\"}}\n", i);
+    return dir_.file("few.jsonl", text);
+  };
+  for (const int n : {3, 4, 5, 20, 199}) {
+    c.inputs = {lines(n)};
+    const PrepareResult result = prepare(test_context(), c, {});
+    ASSERT_EQ(result.splits.size(), 3u);
+    uint64_t all = 0;
+    for (const auto& [name, counts] : result.splits) {
+      EXPECT_GE(counts.documents, 1u) << name << " of " << n;
+      all += counts.documents;
+    }
+    EXPECT_EQ(all, static_cast<uint64_t>(n));
+    EXPECT_TRUE(decoded("train").starts_with("document 0\n"));
+    EXPECT_TRUE(decoded("test").ends_with(fmt::format("document {}\n", n - 1)));
+  }
+  // The advice works.
+  c.inputs = {lines(2)};
+  EXPECT_THAT(error_of([&] { prepare(test_context(), c, {}); }),
+              AllOf(HasSubstr("only 2 documents"), HasSubstr("--split 1,0,0")));
+  c.split = {1, 0, 0};
+  EXPECT_EQ(prepare(test_context(), c, {}).splits[0].counts.documents, 2u);
+  c.split = {0.5, 0, 0.5};
+  EXPECT_EQ(prepare(test_context(), c, {}).splits[1].counts.documents, 1u);
+  c.split = {0.9, 0.05, 0.05};
+  c.inputs = {lines(3)};
+  c.split_by = "document";
+  EXPECT_THAT(error_of([&] { prepare(test_context(), c, {}); }), HasSubstr("--split-by auto"));
+  // Many documents can be cut by position too.
+  c.inputs = {lines(1000)};
+  c.split_by = "position";
+  EXPECT_NEAR(static_cast<double>(prepare(test_context(), c, {}).splits[0].counts.documents), 900, 10);
+}
+
+TEST_F(PrepareTest, BytesThatAreNotUtf8AreCountedAndSaid) {
+  PrepareConfig c = config("byte");
+  c.train = {dir_.file("ok.txt", "caf\xC3\xA9\n"), dir_.file("latin.txt", "caf\xE9 na\xEFve\n")};
+  PrepareResult result = prepare(test_context(), c, {});
+  EXPECT_EQ(result.invalid_bytes, 2u);
+  EXPECT_THAT(result.first_invalid, HasSubstr("latin.txt, byte 3"));
+  EXPECT_EQ(decoded("train"), "caf\xC3\xA9\ncaf\xE9 na\xEFve\n");
+  EXPECT_EQ(read_json(dir_ / "set/meta.json")["invalid_utf8"]["bytes"], 2);
+  c.invalid_utf8 = "replace";
+  result = prepare(test_context(), c, {});
+  EXPECT_EQ(result.invalid_bytes, 2u);
+  EXPECT_EQ(decoded("train"), "caf\xC3\xA9\ncaf\xEF\xBF\xBD na\xEF\xBF\xBDve\n");
+  c.invalid_utf8 = "refuse";
+  EXPECT_THAT(error_of([&] { prepare(test_context(), c, {}); }), HasSubstr("latin.txt, byte 3: not UTF-8"));
+  c.train = {dir_.file("x.jsonl", "{\"text\": \"\xE9\"}\n")};
+  c.invalid_utf8 = "keep";
+  EXPECT_THAT(error_of([&] { prepare(test_context(), c, {}); }), HasSubstr("--invalid-utf8 replace"));
+  c.invalid_utf8 = "replace";
+  prepare(test_context(), c, {});
+  EXPECT_EQ(decoded("train"), "\xEF\xBF\xBD\n");
+}
+
+// A character is never cut in two, which would make invalid bytes of it.
+TEST_F(PrepareTest, AMegabyteWithoutASpaceIsValid) {
+  PrepareConfig c = config("byte");
+  std::string text = "a";
+  while (text.size() < (3u << 20)) text += "\xE6\xBC\xA2";
+  c.train = {dir_.file("long.txt", text)};
+  EXPECT_EQ(prepare(test_context(), c, {}).invalid_bytes, 0u);
+  EXPECT_EQ(decoded("train"), text + "\n");
 }
 
 TEST_F(PrepareTest, IdsAreOfTheTokenizersVocabulary) {

@@ -3,38 +3,12 @@
 #include <gmock/gmock.h>
 #include <zip.h>
 
-#include "data/md5.h"
 #include "helpers.h"
 
 namespace longshot {
 namespace {
 
 using testing::HasSubstr;
-
-std::string md5(std::string_view text) {
-  Md5 hash;
-  hash.add(text);
-  return hash.hex();
-}
-
-TEST(Md5, TheExamplesOfItsDefinition) {
-  EXPECT_EQ(md5(""), "d41d8cd98f00b204e9800998ecf8427e");
-  EXPECT_EQ(md5("abc"), "900150983cd24fb0d6963f7d28e17f72");
-  EXPECT_EQ(md5("message digest"), "f96b697d7cb7938d525a2f31aaf161d0");
-  EXPECT_EQ(md5("12345678901234567890123456789012345678901234567890123456789012345678901234567890"),
-            "57edf4a22be3c955ac49da2e2107b67a");
-}
-
-TEST(Md5, PiecesMakeTheSameAsTheWhole) {
-  std::string text;
-  for (int i = 0; i < 300; ++i) text += static_cast<char>(i * 7);
-  for (size_t cut = 0; cut <= text.size(); ++cut) {
-    Md5 hash;
-    hash.add(std::string_view(text).substr(0, cut));
-    hash.add(std::string_view(text).substr(cut));
-    ASSERT_EQ(hash.hex(), md5(text)) << cut;
-  }
-}
 
 class RecipeTest : public testing::Test {
  protected:
@@ -50,7 +24,7 @@ class RecipeTest : public testing::Test {
     zip_close(zip);
     return {.name = "tiny",
             .urls = {"file:///nowhere/" + name, "file://" + path.string()},
-            .md5 = md5(read_text(path)),
+            .md5 = md5_of(path),
             .members = {"w/train", "w/valid", "w/test"}};
   }
   static bool always(uint64_t, uint64_t) { return true; }
@@ -58,9 +32,26 @@ class RecipeTest : public testing::Test {
 };
 
 TEST_F(RecipeTest, DownloadsVerifiesAndUnpacks) {
-  const auto files = fetch_recipe(recipe("t.zip"), dir_ / "download", always);
-  for (const fs::path& file : files) EXPECT_EQ(fs::file_size(file), 100000u);
-  EXPECT_EQ(files[1].filename(), "valid");
+  const fs::path archive = fetch_recipe(recipe("t.zip"), dir_ / "download", always);
+  EXPECT_EQ(archive, dir_ / "download/t.zip");
+  EXPECT_EQ(zipped_size(archive, "w/valid"), 100000u);
+  const auto input = open_zipped(archive, "w/valid");
+  std::string text(200000, ' ');
+  text.resize(input->read(text));
+  EXPECT_EQ(text, std::string(100000, 'x'));
+  EXPECT_EQ(input->raw_position(), 100000u);
+  EXPECT_THAT(error_of([&] { open_zipped(archive, "w/other"); }), HasSubstr("holds no w/other"));
+}
+
+TEST_F(RecipeTest, ADownloadCanBeStopped) {
+  EXPECT_EQ(fetch_recipe(recipe("t.zip"), dir_ / "download", [](uint64_t, uint64_t) { return false; }), "");
+  EXPECT_FALSE(fs::exists(dir_ / "download/t.zip"));
+}
+
+TEST(Md5, TheExamplesOfItsDefinition) {
+  const TemporaryDir dir;
+  EXPECT_EQ(md5_of(dir.file("empty", "")), "d41d8cd98f00b204e9800998ecf8427e");
+  EXPECT_EQ(md5_of(dir.file("abc", "abc")), "900150983cd24fb0d6963f7d28e17f72");
 }
 
 TEST_F(RecipeTest, AWrongChecksumIsRefused) {
@@ -78,7 +69,7 @@ TEST_F(RecipeTest, WithoutANetworkOneLineSaysWhatToPutWhere) {
   EXPECT_EQ(message.find('\n'), std::string::npos);
   // And putting it there is enough.
   fs::copy_file(dir_ / "t.zip", dir_ / "download/t.zip");
-  EXPECT_TRUE(fs::exists(fetch_recipe(away, dir_ / "download", always)[0]));
+  EXPECT_TRUE(fs::exists(fetch_recipe(away, dir_ / "download", always)));
 }
 
 TEST(Recipes, UnknownNamesGetTheNearest) {

@@ -1,4 +1,7 @@
 #include <gmock/gmock.h>
+#include <sentencepiece_trainer.h>
+
+#include <random>
 
 #include "data/tokenizer_training.h"
 #include "data/tokenizers.h"
@@ -17,7 +20,7 @@ std::unique_ptr<Tokenizer> trained(const std::string& model) {
   }
   const auto trainer = make_trainer({"sentencepiece", 400, model}, 1);
   trainer->add(0, text);
-  return trainer->finish();
+  return trainer->finish([](uint64_t, uint64_t) {});
 }
 
 class SentencePiece : public testing::TestWithParam<const char*> {};
@@ -69,6 +72,67 @@ TEST(SentencePieceFiles, BadModelsAreNamed) {
   const TemporaryDir dir;
   EXPECT_THAT(error_of([&] { load_tokenizer(dir.file("x.model", "not a model at all")); }), HasSubstr("x.model"));
   EXPECT_THAT(error_of([&] { load_tokenizer(dir.file("y.model", "")); }), HasSubstr("empty"));
+}
+
+// A field of Protocol Buffers' wire format that holds bytes.
+std::string field(int number, const std::string& bytes) {
+  std::string out(1, static_cast<char>(number << 3 | 2));
+  size_t size = bytes.size();
+  for (; size >= 0x80; size >>= 7) out += static_cast<char>(size | 0x80);
+  return out + static_cast<char>(size) + bytes;
+}
+
+class Lines : public sentencepiece::SentenceIterator {
+ public:
+  bool done() const override { return at_ == 400; }
+  void Next() override { line_ = fmt::format("the cat number {} sat on the mat", ++at_); }
+  const std::string& value() const override { return line_; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  int at_ = 0;
+  std::string line_ = "a line";
+};
+
+// What the library takes on trust, and falls over.
+TEST(SentencePieceFiles, WhatCrashesTheLibraryIsRefusedBefore) {
+  const std::string good = trained("unigram")->file();
+  EXPECT_THAT(error_of([&] { sentencepiece_tokenizer(good + field(1, field(1, std::string(1'000'000, 'x'))), "m"); }),
+              HasSubstr("m: a piece has 1000000 bytes"));
+  const auto with_map = [&](const std::string& map) {
+    return error_of([&] { sentencepiece_tokenizer(good + field(3, field(2, map)), "m")->encode("a text"); });
+  };
+  std::mt19937_64 random(4);
+  for (int i = 0; i < 50; ++i) {  // a trie of 1024 bytes that leads anywhere
+    std::string map("\0\4\0\0", 4);
+    for (int b = 0; b < 1024; ++b) map += static_cast<char>(random());
+    EXPECT_THAT(with_map(map + std::string("x\0", 2)), HasSubstr("normalisation")) << i;
+  }
+  EXPECT_THAT(with_map("abc"), HasSubstr("normalisation"));
+  EXPECT_THAT(with_map(std::string("\xFF\xFF\xFF\x7F", 4) + std::string(100, '\0')), HasSubstr("normalisation"));
+  EXPECT_NE(error_of([&] { sentencepiece_tokenizer(good + "\x0A\xFF\xFF\xFF\xFF\x0F", "m"); }), "");
+}
+
+TEST(SentencePieceFiles, ARealTableOfNormalisationIsTaken) {
+  Lines lines;
+  std::string model;
+  ASSERT_TRUE(sentencepiece::SentencePieceTrainer::Train({{"vocab_size", "40"},
+                                                          {"normalization_rule_name", "nmt_nfkc_cf"},
+                                                          {"minloglevel", "2"},
+                                                          {"hard_vocab_limit", "false"}},
+                                                         &lines, &model)
+                  .ok());
+  ASSERT_GT(model.size(), 100'000u);
+  const auto t = sentencepiece_tokenizer(model, "m");
+  EXPECT_EQ(t->encode("THE \uFF43\uFF41\uFF54"), t->encode("the cat"));
+  // Its bytes changed one at a time: refused or harmless.
+  const size_t map = model.find("nmt_nfkc_cf");
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 300; ++i) {
+    std::string bad = model;
+    bad[map + 16 + random() % (model.size() - map - 16)] ^= static_cast<char>(1 + random() % 255);
+    error_of([&] { sentencepiece_tokenizer(bad, "m")->encode("THE \uFF43\uFF41\uFF54 of \u00C4 \u1E9B\u0323"); });
+  }
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 // WordPiece with BERT's normaliser: the examples of the original's own tests.
 #include <gmock/gmock.h>
 
+#include <ctime>
+
 #include "data/hf_tokenizer.h"
 #include "data/tokenizers.h"
+#include "data/unicode.h"
 #include "helpers.h"
 
 namespace longshot {
@@ -73,6 +76,48 @@ TEST(WordPiece, BadVocabulariesAreNamed) {
   EXPECT_THAT(load("a\nb\n"), HasSubstr("has no [UNK]"));
   EXPECT_THAT(load("[UNK]\na\n"), HasSubstr("no [SEP]"));
   EXPECT_THAT(load("[UNK]\n[SEP]\na\na\n"), HasSubstr("line 4"));
+}
+
+TEST(Utf8, InvalidBytesAreThoseTheDecoderCallsSo) {
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    std::string text = odd_text(seed, 20);
+    if (seed % 2) text[seed % text.size()] = static_cast<char>(seed * 31);
+    uint64_t bytes = 0;
+    size_t first = 0;
+    for (const char *p = text.data(), *end = p + text.size(); p < end;) {
+      const CodePoint c = decode_utf8(p, end);
+      if (c.value == kInvalidCodePoint && bytes++ == 0) first = static_cast<size_t>(p - text.data());
+      p += c.length;
+    }
+    const InvalidUtf8 found = find_invalid_utf8(text);
+    ASSERT_EQ(found.bytes, bytes) << seed;
+    ASSERT_EQ(found.first, first) << seed;
+    ASSERT_EQ(find_invalid_utf8(replace_invalid_utf8(text)).bytes, 0u);
+  }
+}
+
+TEST(Unicode, AVowelBehindAHangulSyllableStays) {
+  const std::string text = "\u110b\u1161\u11a7\u11a8 \uc544\u11a7e\u0301";  // U+11A7 is no final consonant
+  EXPECT_EQ(nfc(text), "\uc544\u11a7\u11a8 \uc544\u11a7\u00e9");
+  EXPECT_EQ(nfc("\u1112\u1161\u11ab"), "\ud55c");
+}
+
+TEST(WordPieceTokenizer, LongWordsTakeTimeByTheirLength) {
+  std::string vocabulary = "[UNK]\n[SEP]\na\n##a\n";
+  std::string json = bert_json(vocabulary, "vocab.txt");
+  const std::string most = "\"max_input_chars_per_word\": 100";
+  json.replace(json.find(most), most.size(), "\"max_input_chars_per_word\": 10000");
+  const auto tokenizer = hf_tokenizer(json, "tokenizer.json");
+  std::string text;
+  for (int word = 0; word < 100; ++word) text += std::string(9999, 'a') + " ";
+  const std::clock_t start = std::clock();
+  EXPECT_EQ(tokenizer->encode(text).size(), 999900u);
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 5);
+}
+
+TEST(WordPieceTokenizer, TokensThatAreNotUtf8AreRefused) {
+  EXPECT_THAT(error_of([] { bert_json("[UNK]\n[SEP]\n\xFF\n\xFE\n", "vocab.txt"); }),
+              testing::HasSubstr("vocab.txt, line 3: '\\xff' is not UTF-8"));
 }
 
 }  // namespace
