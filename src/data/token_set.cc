@@ -21,12 +21,13 @@ std::vector<fs::path> files_ending(const fs::path& dir, std::string_view suffix)
   return files;
 }
 
-// meta.json says the same as the files, if it is there.
+// What meta.json says of the files is so.
 void check_meta(const fs::path& path, const std::map<std::string, TokenFile>& files) {
   if (!fs::exists(path)) return;
   const Json meta = read_json(path);
-  const Json splits = meta.is_object() && meta.contains("splits") ? meta["splits"] : Json();
-  require(splits.is_object(), "{}: has no splits", path.string());
+  if (!meta.is_object() || !meta.contains("splits")) return;
+  const Json& splits = meta["splits"];
+  require(splits.is_object(), "{}: its splits are no object", path.string());
   for (const auto& [name, file] : files) {
     if (!splits.contains(name)) continue;
     const Json split = splits[name];
