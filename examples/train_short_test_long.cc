@@ -12,16 +12,13 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    longshot::train(argv[1], argv[2], R"(
-      position = "alibi"
-      layers = 2
-      dim = 64
-      heads = 4
-      length = 32
-      steps = 30
-      batch-tokens = 1024
-      warmup = 5
-    )");
+    longshot::TrainRequest request{.data = argv[1], .out = argv[2]};
+    request.model.position = "alibi";
+    request.model.layers = 2, request.model.dim = 64, request.model.heads = 4;
+    request.model.length = 32;
+    request.train.steps = 30, request.train.batch_tokens = 1024;
+    longshot::Context context;
+    longshot::train(context, request);
     longshot::Model model = longshot::Model::load(argv[2]);
     std::string text;
     while (text.size() < 1000) text += "the quick brown fox jumps over the lazy dog. ";

@@ -4,9 +4,11 @@
 #include <cmath>
 
 #include "base/rng.h"
+#include "data/token_set.h"
+#include "evaluate/validation.h"
 #include "model/inference.h"
 #include "run/loaded_model.h"
-#include "train/train_run.h"
+#include "train/trainer.h"
 
 namespace longshot {
 
@@ -86,7 +88,8 @@ std::vector<float> Model::next_log_probabilities(std::span<const int32_t> ids) {
   return out;
 }
 
-std::vector<int32_t> Model::generate(std::span<const int32_t> prompt, const Sampling& sampling) {
+std::vector<int32_t> Model::generate(std::span<const int32_t> prompt, const Sampling& sampling,
+                                     const std::function<bool(int32_t)>& on_token) {
   check_ids(prompt, vocab_size());
   require_usage(sampling.max_tokens >= 0, "max_tokens must not be negative, but is {}", sampling.max_tokens);
   std::vector<int32_t> inputs = shifted(state_->loaded, prompt, 0), made;
@@ -100,19 +103,15 @@ std::vector<int32_t> Model::generate(std::span<const int32_t> prompt, const Samp
                                 {log_p.data(), 1, vocab_size()});
     const double u = uniform01(random_bits(sampling.seed, Stream::kSample, made.size()));
     made.push_back(sample(log_p, sampling.temperature, u));
+    if (!on_token(made.back())) break;
     inputs.assign(1, made.back());
   }
   return made;
 }
 
-double train(const std::string& data_dir, const std::string& run_dir, const std::string& options_toml) {
-  Context context;
-  TrainRequest request;
-  Options options;
-  request.fields(options);
-  options.load_toml_text(options_toml, "options");
-  request.data = data_dir, request.out = run_dir;
-  return train_run(context, request, {}).loss.value_or(0);
+TrainResult train(Context& context, const TrainRequest& request, TrainEvents events) {
+  if (!events.validate) events.validate = validation(context, events.should_stop);
+  return train_run(context, request, events);
 }
 
 }  // namespace longshot

@@ -1,10 +1,18 @@
-// What a library user includes: load, score, generate, train; attention on its own.
+// What a library user includes. What a command of the program can do, a program of yours can do too:
 //
-//   longshot::Model model = longshot::Model::load("runs/alibi");
-//   std::vector<float> losses = model.score(model.encode("In the beginning"));   // nats per token
+//   longshot::Context context;                                    // threads and scratch memory
+//   longshot::prepare(context, {.inputs = {"book.txt"}, .out = "tokens"}, {});
+//   longshot::train(context, {.data = "tokens", .out = "run"});
+//   longshot::Model model = longshot::Model::load("run");
+//   std::vector<float> losses = model.score(model.encode("In the beginning"));    // nats per token
 //
-// Everything throws longshot::Error. A Model is used by one thread at a time; several models may be used by several
-// threads at once, each with threads of its own inside.
+//   longshot::ExperimentConfig config;                            // as `longshot compare`
+//   config.train.steps = 500;
+//   auto results = longshot::run_experiment(context, {"tokens", "compare"}, config, {});
+//   longshot::write_report(*results, "compare");
+//
+// Calls that take seconds have callbacks for progress and for stopping. Everything throws longshot::Error. A Context, and
+// a Model, serves one thread at a time; several threads each with their own work side by side.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,14 +24,18 @@
 #include "base/context.h"
 #include "base/error.h"
 #include "base/version.h"
-#include "kernels/attention.h"  // attention_forward, attention_backward: exact, fused bias, memory linear in length
+#include "data/prepare.h"           // prepare
+#include "evaluate/evaluation.h"    // plan_evaluations, evaluate
+#include "experiment/experiment.h"  // run_experiment
+#include "kernels/attention.h"
+#include "report/report.h"    // gather_results, write_report
+#include "train/train_run.h"  // TrainRequest, TrainEvents
 
 namespace longshot {
 
 class Model {
  public:
-  // From a run or a checkpoint directory.
-  // `threads` are those that work inside; 0: all cores.
+  // From a run or a checkpoint directory. threads = 0: all cores.
   static Model load(const std::string& path, int threads = 0);
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
@@ -47,8 +59,11 @@ class Model {
     double temperature = 1.0;  // 0: always the most probable token
     uint64_t seed = 1;
   };
-  // Ids that continue `prompt`, drawn token by token on top of a key/value cache.
-  std::vector<int32_t> generate(std::span<const int32_t> prompt, const Sampling& sampling);
+  // Ids that continue `prompt`, drawn token by token on top of a key/value cache. `on_token` sees each as it is made and
+  // ends the work by returning false.
+  std::vector<int32_t> generate(
+      std::span<const int32_t> prompt, const Sampling& sampling,
+      const std::function<bool(int32_t)>& on_token = [](int32_t) { return true; });
 
  private:
   struct State;
@@ -56,8 +71,7 @@ class Model {
   std::unique_ptr<State> state_;
 };
 
-// Trains a model on a token set made by `longshot prepare`, with the options of `longshot train` as a TOML text, and
-// writes the run. Returns the last training loss in nats per token.
-double train(const std::string& data_dir, const std::string& run_dir, const std::string& options_toml);
+// Trains as `longshot train` does, with validation where the token set has a split for it.
+TrainResult train(Context& context, const TrainRequest& request, TrainEvents events = {});
 
 }  // namespace longshot

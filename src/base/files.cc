@@ -152,6 +152,13 @@ void publish(const fs::path& from, const fs::path& to) {
   sync_path(to.has_parent_path() ? to.parent_path() : fs::path("."));
 }
 
+void require_writable(const fs::path& path) {
+  const fs::path dir = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  require(fs::is_directory(dir), "{}: cannot be written: {} is no directory", path.string(), dir.string());
+  require(!fs::is_directory(path), "{}: cannot be written: it is a directory", path.string());
+  require(::access(dir.c_str(), W_OK | X_OK) == 0, "{}: cannot be written: {}", path.string(), std::strerror(errno));
+}
+
 void make_directories(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);

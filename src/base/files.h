@@ -66,6 +66,9 @@ void write_atomically(const fs::path& path, std::string_view text);
 // Renames a finished file or directory into place and syncs the directory that holds it.
 void publish(const fs::path& from, const fs::path& to);
 
+// Throws if no file can be written there: no such directory, no right to, a directory of that name.
+void require_writable(const fs::path& path);
+
 void make_directories(const fs::path& path);
 
 // CRC-32 (zlib's) of a range of memory, 8 hex digits.

@@ -72,6 +72,10 @@ class FieldWriter {
     object_[key] = value ? written(*value) : Json();
   }
   template <class T>
+  void list_if_any(const char* key, const std::vector<T>& values) {
+    if (!values.empty()) list(key, values);
+  }
+  template <class T>
   void list(const char* key, const std::vector<T>& values) {
     Json list = Json::array();
     for (const T& value : values) list.push_back(written(value));
@@ -149,6 +153,11 @@ class FieldReader {
   void object(const char* key, std::optional<T>& value) {
     value.reset();
     if (const Json* v = find_known(key)) read(*v, fmt::format("{}, {}", where_, key), value.emplace());
+  }
+  template <class T>
+  void list_if_any(const char* key, std::vector<T>& values) {
+    values.clear();
+    if (find_known(key)) list(key, values);
   }
   template <class T>
   void list(const char* key, std::vector<T>& values) {

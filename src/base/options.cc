@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <numeric>
 #include <sstream>
 #include <type_traits>
@@ -130,6 +131,16 @@ void Options::add(std::string name, double& f, std::string help) {
   bind_number(push(std::move(name), std::move(help), "float"), f);
 }
 
+void Options::add(std::string name, std::optional<double>& field, std::string help) {
+  Option& o = push(std::move(name), std::move(help), "float");
+  o.set = [name = o.name, &field](const std::string& text) {
+    field = text.empty() ? std::nullopt : std::optional(parse_number<double>(name, text));
+  };
+  o.get = [&field] { return field ? number_text(*field) : ""; };
+  o.toml = [&field] { return field ? toml_number(*field) : "\"\""; };
+  o.initial = o.get();
+}
+
 void Options::add(std::string name, bool& field, std::string help) {
   Option& o = push(std::move(name), std::move(help), "bool");
   o.set = [name = o.name, &field](const std::string& text) { field = parse_bool(name, text); };
@@ -173,6 +184,14 @@ void Options::add_files(std::string name, std::vector<std::string>& field, std::
   all_.back().type = "files";
 }
 
+void Options::add_tables(std::string name, std::vector<OptionTable>& field, std::string help) {
+  push(std::move(name), std::move(help), "tables").tables = &field;
+}
+
+void Options::remove(const std::string& name) {
+  std::erase_if(all_, [&](const Option& o) { return o.name == name; });
+}
+
 Option& Options::at(const std::string& name) {
   std::vector<std::string> names;
   for (Option& option : all_) {
@@ -195,6 +214,27 @@ std::string text_of(const std::string& origin, std::string_view key, const toml:
     return join_list(parts);
   }
   fail_usage("{}: key '{}' is a table or a date; options are plain values", origin, key);
+}
+
+// [variant.NAME]: a table of plain values.
+OptionTable table_of(const std::string& origin, std::string_view name, const toml::node& node) {
+  const toml::table* table = node.as_table();
+  require_usage(table != nullptr, "'{}' must be a table of options", name);
+  OptionTable out{.name = std::string(name), .values = {}};
+  for (auto&& [key, value] : *table) out.values.emplace_back(key.str(), text_of(origin, key.str(), value));
+  return out;
+}
+
+void load_tables(const std::string& origin, const toml::node& node, Option& option) {
+  const toml::table* tables = node.as_table();
+  require_usage(tables != nullptr, "'{}' must hold tables: [{}.NAME]", option.name, option.name);
+  std::map<std::pair<toml::source_index, toml::source_index>, OptionTable> in_order;  // toml++ sorts by name
+  for (auto&& [name, table] : *tables) {
+    const toml::source_position at = table.source().begin;
+    in_order[{at.line, at.column}] = table_of(origin, name.str(), table);
+  }
+  option.tables->clear();
+  for (auto& [place, table] : in_order) option.tables->push_back(std::move(table));
 }
 
 }  // namespace
@@ -222,7 +262,12 @@ void Options::load_toml_text(const std::string& text, const std::string& origin)
   }
   for (auto&& [key, node] : table) {
     try {
-      at(std::string(key.str())).set(text_of(origin, key.str(), node));
+      Option& option = at(std::string(key.str()));
+      if (option.tables) {
+        load_tables(origin, node, option);
+      } else {
+        option.set(text_of(origin, key.str(), node));
+      }
     } catch (const Error& e) {
       fail_usage("{}:{}: {}", origin, node.source().begin.line, e.what());
     }
@@ -239,9 +284,16 @@ std::string Options::to_toml(bool with_help) const {
   std::string out;
   std::string heading;
   for (const Option& o : all_) {
+    if (o.tables) continue;
     if (o.group != heading) out += fmt::format("{}# {}\n", out.empty() ? "" : "\n", heading = o.group);
     const std::string line = fmt::format("{} = {}", o.name, o.toml());
     out += with_help ? fmt::format("{:<40} # {}\n", line, o.help) : line + "\n";
+  }
+  for (const Option& o : all_) {
+    for (const OptionTable& table : o.tables ? *o.tables : std::vector<OptionTable>{}) {
+      out += fmt::format("\n[{}.{}]\n", o.name, toml_text(table.name));
+      for (const auto& [key, value] : table.values) out += fmt::format("{} = {}\n", key, toml_text(value));
+    }
   }
   return out;
 }

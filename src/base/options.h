@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,12 @@
 #include "base/files.h"
 
 namespace longshot {
+
+// A named set of option values, as text: [variant.NAME] of a config file.
+struct OptionTable {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> values;  // option, value as typed
+};
 
 struct Option {
   std::string name;  // as on the command line without dashes, and as a key of the config file
@@ -26,6 +33,7 @@ struct Option {
   std::function<void(const std::string&)> set;  // parses or throws Error(kUsage) naming the option
   std::function<std::string()> get;             // the value as typed on the command line
   std::function<std::string()> toml;            // the value as TOML
+  std::vector<OptionTable>* tables = nullptr;   // type "tables" only, which has neither set nor get
 };
 
 using OptionValues = std::map<std::string, std::string>;  // by name, each as it would be typed
@@ -40,6 +48,7 @@ class Options {
   void add(std::string name, uint64_t& field, std::string help);
   void add(std::string name, float& field, std::string help);
   void add(std::string name, double& field, std::string help);
+  void add(std::string name, std::optional<double>& field, std::string help);  // "" is none
   void add(std::string name, std::string& field, std::string help);
   void add(std::string name, std::vector<int64_t>& field, std::string help);            // comma separated
   void add(std::string name, std::vector<double>& field, std::string help);             // comma separated
@@ -48,8 +57,12 @@ class Options {
   // One of a fixed set of words.
   void add(std::string name, std::string& field, std::vector<std::string> choices, std::string help);
 
+  // Tables [name.X] of a config file; their keys are checked by whoever applies them. Not for the command line.
+  void add_tables(std::string name, std::vector<OptionTable>& field, std::string help);
+
   const std::vector<Option>& all() const { return all_; }
-  Option& at(const std::string& name);  // unknown: Error(kUsage) that names the nearest
+  void remove(const std::string& name);  // an option that makes no sense here
+  Option& at(const std::string& name);   // unknown: Error(kUsage) that names the nearest
 
   // Sets every key of a TOML file. An unknown key or a value of the wrong type is an error.
   void load_toml(const fs::path& path);

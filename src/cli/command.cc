@@ -25,6 +25,10 @@ void print_help(const CommandEntry& entry, const Command::Arguments& arguments, 
   std::string heading = "\1";
   for (const Option& o : options.all()) {
     if (o.group != heading) fmt::print("\n{}:\n", (heading = o.group).empty() ? "options" : heading);
+    if (o.tables) {
+      fmt::print("  {:<32} {}\n", fmt::format("[{}.NAME]", o.name), o.help);
+      continue;
+    }
     const std::string usage =
         o.type == "bool" ? fmt::format("--[no-]{}", o.name) : fmt::format("--{} {}", o.name, o.type);
     fmt::print("  {:<32} {}{}\n", usage, o.help, o.initial.empty() ? "" : fmt::format(" [{}]", o.initial));
@@ -37,6 +41,7 @@ void print_help(const CommandEntry& entry, const Command::Arguments& arguments, 
 // Binds every Option to CLI11, which knows the ways to spell an argument.
 void bind(CLI::App& app, Options& options) {
   for (const Option& o : options.all()) {
+    if (o.tables) continue;
     if (o.type == "bool") {
       app.add_flag_function(fmt::format("--{},!--no-{}", o.name, o.name),
                             [&o](int64_t count) { o.set(count > 0 ? "true" : "false"); });
@@ -68,7 +73,9 @@ int run_command(const CommandEntry& entry, const std::vector<std::string>& argv)
 
   bool help = false, print_config = false;
   std::string config;
-  const std::vector<std::string> reversed(argv.rbegin(), argv.rend());  // CLI11 takes arguments from the back
+  const auto separator =
+      std::find(argv.begin(), argv.end(), "--");  // what follows is no option, whatever it looks like
+  const std::vector<std::string> reversed(std::make_reverse_iterator(separator), argv.rend());  // CLI11 takes them so
   const auto parse = [&](CLI::App& app) {
     app.set_help_flag();
     app.allow_extras();
@@ -109,6 +116,7 @@ int run_command(const CommandEntry& entry, const std::vector<std::string>& argv)
     }
     command->args.push_back(rest);
   }
+  if (separator != argv.end()) command->args.insert(command->args.end(), separator + 1, argv.end());
   if (print_config) {
     fmt::print("{}", options.to_toml(true));
     return 0;

@@ -6,8 +6,8 @@
 #include "cli/info_torch.h"
 #include "cli/progress.h"
 #include "formats/safetensors.h"
+#include "run/biases.h"
 #include "run/loaded_model.h"
-#include "run/run_dir.h"
 
 namespace longshot {
 namespace {
@@ -16,20 +16,16 @@ namespace {
 // significant bits, integers above 2048 do. Longshot computes them in 32 bits from the distance instead.
 constexpr int kHalfPrecisionLimit = 2048;
 
+constexpr int64_t kShownDistances = 8;
+
 Json bias_json(Transformer& model) {
-  constexpr int64_t kShown = 8;
-  model.prepare_positions(std::min<int64_t>(kShown, model.position().max_length()));
-  const DistanceBias bias = model.position().bias(0);
   Json json;
-  if (bias.kind == DistanceBias::Kind::kLinear) {
-    for (const float slope : bias.slopes) json["slopes"].push_back(slope);
-  }
-  if (bias.kind == DistanceBias::Kind::kTable) {
-    for (int64_t h = 0; h < bias.table.rows; ++h) {
-      Json row;
-      for (int64_t d = 0; d < bias.table.cols; ++d) row.push_back(bias.table(h, bias.table.cols - 1 - d));
-      json["bias_by_distance"].push_back(row);
-    }
+  const std::optional<Biases> biases = biases_of(model, kShownDistances);
+  if (!biases) return json;
+  if (!biases->slopes.empty()) json["slopes"] = biases->slopes;
+  for (const std::vector<double>& row : biases->table) {
+    const auto shown = std::min<size_t>(row.size(), static_cast<size_t>(kShownDistances));
+    json["bias_by_distance"].push_back(std::vector<double>(row.begin(), row.begin() + static_cast<int64_t>(shown)));
   }
   return json;
 }
@@ -60,7 +56,7 @@ class InfoCommand : public Command {
               {"train_length", c.length},
               {"tokenizer_hash", fmt::format("{:016x}", loaded.info.tokenizer_hash)},
               {"model", c.to_json()}};
-    json.update(bias_json(*loaded.model));
+    if (const Json biases = bias_json(*loaded.model); !biases.is_null()) json.update(biases);
     const std::vector<int64_t> steps = checkpoint_steps(run);
     if (!steps.empty()) json["checkpoints"] = steps;
     if (fs::exists(run.best())) json["best"] = read_json(run.best());

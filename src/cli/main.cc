@@ -15,10 +15,9 @@ constexpr CommandEntry kCommands[] = {
     {"eval", "perplexity at any lengths", make_eval_command},
     {"compare", "train several position methods, test them long, write the report", make_compare_command},
     {"report", "one HTML page and figure files from runs", make_report_command},
-    {"import", "models of other programs", make_import_command},
+    {"import", "a fairseq checkpoint as a run", make_import_command},
     {"info", "what is in a run, a checkpoint, a token set or a model file", make_info_command},
     {"bench", "this machine's peak, and a training step's share of it", make_bench_command},
-    {"import", "a fairseq checkpoint as a run", make_import_command},
     {"positions", "the position methods, one line each", make_positions_command},
 };
 

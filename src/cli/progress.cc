@@ -42,15 +42,27 @@ void Progress::show(const std::string& text, bool now) {
 }
 
 void Progress::note(const std::string& text) {
+  clear();
+  fmt::print(stderr, "{}\n", text);
+}
+
+void Progress::clear() {
   if (open_) fmt::print(stderr, "\r\033[K");
   open_ = false;
-  fmt::print(stderr, "{}\n", text);
 }
 
 std::string step_text(const StepReport& r) {
   const MetricsRecord& m = r.metrics;
   return fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left", m.step, r.steps, m.loss.value_or(NAN),
                      count_text(m.tokens_per_second.value_or(0)), duration_text(r.seconds_left));
+}
+
+std::string evaluation_text(const EvaluationCallbacks::Progress& p) {
+  const Evaluation& e = p.evaluation;
+  const double left = static_cast<double>(e.tokens - p.scored) / p.tokens_per_second;
+  return fmt::format("{} {}: {}/{} tokens  {} tokens/s  {} left",
+                     e.mode == WindowMode::kSliding ? "sliding" : "nonoverlapping", e.windows.window, p.scored,
+                     e.tokens, count_text(p.tokens_per_second), duration_text(left));
 }
 
 std::string duration_text(double seconds) {

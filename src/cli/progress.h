@@ -3,6 +3,7 @@
 #include <chrono>
 #include <string>
 
+#include "evaluate/evaluation.h"
 #include "train/trainer.h"
 
 namespace longshot {
@@ -15,6 +16,7 @@ class Progress {
   void show(const std::string& text, bool now = false);
   // A line that stays.
   void note(const std::string& text);
+  void clear();  // room for a line of results
 
  private:
   bool terminal_;
@@ -23,8 +25,9 @@ class Progress {
 };
 
 std::string step_text(const StepReport& report);  // "step 10/300  loss 5.4321  12.3k tokens/s  2 min 05 s left"
-std::string duration_text(double seconds);        // "42 s", "3 min 10 s", "2 h 05 min"
-std::string bytes_text(double bytes);             // "512 B", "1.5 MiB"
-std::string count_text(double count);             // "950", "12.3k", "4.56M"
+std::string evaluation_text(const EvaluationCallbacks::Progress& progress);
+std::string duration_text(double seconds);  // "42 s", "3 min 10 s", "2 h 05 min"
+std::string bytes_text(double bytes);       // "512 B", "1.5 MiB"
+std::string count_text(double count);       // "950", "12.3k", "4.56M"
 
 }  // namespace longshot

@@ -59,9 +59,7 @@ class TrainCommand : public Command {
     };
     e.on_note = [&progress](const std::string& note) { progress.note(note); };
     e.should_stop = stop_requested;
-    e.validate = [&context](Transformer& model, const TokenFile& valid, int64_t tokens) {
-      return validation_loss(context, model, valid, tokens, stop_requested);
-    };
+    e.validate = validation(context, stop_requested);
     return e;
   }
 

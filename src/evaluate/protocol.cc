@@ -4,12 +4,13 @@
 #include <chrono>
 #include <memory>
 
+#include "base/context.h"
 #include "base/error.h"
 #include "data/batches.h"
 
 namespace longshot {
 
-std::vector<Window> plan_windows(const Protocol& p, int64_t tokens) {
+std::vector<Window> plan_windows(const WindowShape& p, int64_t tokens) {
   require_usage(p.window > 0, "length must be positive, not {}", p.window);
   require_usage(p.stride > 0 && p.stride <= p.window, "stride ({}) must be between 1 and the length ({})", p.stride,
                 p.window);
@@ -24,62 +25,105 @@ std::vector<Window> plan_windows(const Protocol& p, int64_t tokens) {
   return windows;
 }
 
-Scores score_stream(Context& context, Transformer& model, const TokenFile& stream, const Protocol& protocol,
-                    int64_t tokens, const ScoreOptions& options) {
-  require(tokens <= stream.size(), "{}: {} tokens are to be scored, it has {}", stream.path().string(), tokens,
-          stream.size());
+namespace {
+
+// Runs batches of windows of one shape, with memory that is laid out anew only where the shape changes.
+class Scorer {
+ public:
+  Scorer(Context& context, Transformer& model, const TokenFile& stream, bool document_mask)
+      : context_(context), model_(model), stream_(stream), document_mask_(document_mask) {}
+
+  // losses of the scored targets of all windows, in order. REQUIRES: all have the same count and scored.
+  void score(std::span<const Window> windows, std::span<float> losses);
+  TileCount visited() const { return inference_->visited(); }
+
+ private:
+  void prepare(int64_t sequences, int64_t count);
+  void fill(std::span<const Window> windows);
+
+  Context& context_;
+  Transformer& model_;
+  const TokenFile& stream_;
+  bool document_mask_;
+  std::unique_ptr<Inference> inference_;
+  int64_t sequences_ = 0, count_ = 0;  // that it is laid out for
+  std::vector<int32_t> inputs_, targets_, row_,
+      first_keys_;  // [windows, count], [windows, scored], [count], [windows, count]
+};
+
+void Scorer::prepare(int64_t sequences, int64_t count) {
+  if (inference_ && sequences_ == sequences && count_ == count) return;
+  inference_.reset();
+  inference_ =
+      std::make_unique<Inference>(context_, model_, Inference::Config{.sequences = sequences, .tokens = count});
+  sequences_ = sequences, count_ = count;
+}
+
+void Scorer::fill(std::span<const Window> windows) {
+  const auto count = static_cast<size_t>(windows[0].count), scored = static_cast<size_t>(windows[0].scored);
+  inputs_.resize(windows.size() * count);
+  first_keys_.resize(document_mask_ ? inputs_.size() : 0);
+  row_.resize(count);
+  targets_.resize(windows.size() * scored);
+  for (size_t b = 0; b < windows.size(); ++b) {
+    fill_row(stream_, windows[b].first, windows[b].count, std::span(inputs_).subspan(b * count, count), row_);
+    std::copy(row_.end() - windows[b].scored, row_.end(), targets_.begin() + static_cast<int64_t>(b * scored));
+    if (document_mask_)
+      fill_document_starts(stream_, windows[b].first, std::span(first_keys_).subspan(b * count, count));
+  }
+}
+
+void Scorer::score(std::span<const Window> windows, std::span<float> losses) {
+  const Window& w = windows[0];
+  prepare(static_cast<int64_t>(windows.size()), w.count);
+  fill(windows);
+  const int64_t moved = windows.size() > 1 ? windows[1].first - w.first : 0;
+  inference_->score(
+      {.inputs = inputs_, .length = w.count, .first_key = first_keys_, .shift = moved < w.count ? moved : 0}, targets_,
+      w.count - w.scored, losses);
+}
+
+// How many windows from the first on have its shape, up to `most`.
+size_t alike(std::span<const Window> windows, size_t most) {
+  size_t n = 1;
+  while (n < std::min(most, windows.size()) && windows[n].count == windows[0].count &&
+         windows[n].scored == windows[0].scored) {
+    ++n;
+  }
+  return n;
+}
+
+}  // namespace
+
+Scores score_stream(Context& context, Transformer& model, const Stretch& stretch, const ScoreOptions& options) {
+  require(stretch.tokens <= stretch.stream.size(), "{}: {} tokens are to be scored, it has {}",
+          stretch.stream.path().string(), stretch.tokens, stretch.stream.size());
   const auto start = std::chrono::steady_clock::now();
-  const std::vector<Window> windows = plan_windows(protocol, tokens);
+  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  const std::vector<Window> windows = plan_windows(stretch.windows, stretch.tokens);
   Scores scores;
-  scores.losses.resize(static_cast<size_t>(tokens));
-  std::unique_ptr<Inference> inference;
-  struct {
-    int64_t sequences = 0, count = 0;
-  } shape;
-  std::vector<int32_t> inputs, targets, row_targets, first_keys;
-  std::vector<float> losses;
-  int64_t scored_so_far = 0;
+  scores.losses.resize(static_cast<size_t>(stretch.tokens));
+  Scorer scorer(context, model, stretch.stream, options.document_mask);
+  std::span<float> rest(scores.losses);
   for (size_t at = 0; at < windows.size();) {
     context.update_share();
-    const Window& w = windows[at];
-    const int64_t room = std::max<int64_t>(options.batch_tokens / w.count, 1);
-    int64_t n = 1;
-    while (n < room && at + static_cast<size_t>(n) < windows.size() &&
-           windows[at + static_cast<size_t>(n)].count == w.count &&
-           windows[at + static_cast<size_t>(n)].scored == w.scored) {
-      ++n;
+    const std::span<const Window> left = std::span(windows).subspan(at);
+    const size_t n = alike(left, static_cast<size_t>(std::max<int64_t>(options.batch_tokens / left[0].count, 1)));
+    const size_t scored = n * static_cast<size_t>(left[0].scored);
+    scorer.score(left.first(n), rest.first(scored));
+    scores.tiles.seen += scorer.visited().seen;
+    scores.tiles.all += scorer.visited().all;
+    rest = rest.subspan(scored);
+    at += n;
+    const auto done = stretch.tokens - static_cast<int64_t>(rest.size());
+    options.on_progress(done, seconds());
+    if (!rest.empty() && options.should_stop()) {
+      scores.finished = false;
+      scores.losses.resize(static_cast<size_t>(done));
+      break;
     }
-    if (!inference || shape.sequences != n || shape.count != w.count) {
-      inference.reset();
-      inference = std::make_unique<Inference>(context, model,
-                                              Inference::Config{.sequences = n, .tokens = w.count, .capacity = 0});
-      shape = {n, w.count};
-    }
-    const auto count = static_cast<size_t>(w.count), scored = static_cast<size_t>(w.scored);
-    inputs.resize(static_cast<size_t>(n) * count);
-    first_keys.resize(options.document_mask ? inputs.size() : 0);
-    row_targets.resize(count);
-    targets.resize(static_cast<size_t>(n) * scored);
-    losses.resize(targets.size());
-    for (size_t b = 0; b < static_cast<size_t>(n); ++b) {
-      fill_row(stream, windows[at + b].first, w.count, std::span(inputs).subspan(b * count, count), row_targets);
-      std::copy(row_targets.end() - w.scored, row_targets.end(), targets.begin() + static_cast<int64_t>(b * scored));
-      if (options.document_mask)
-        fill_document_starts(stream, windows[at + b].first, std::span(first_keys).subspan(b * count, count));
-    }
-    const int64_t moved = n > 1 ? windows[at + 1].first - w.first : 0;
-    inference->score(
-        {.inputs = inputs, .length = w.count, .first_key = first_keys, .shift = moved < w.count ? moved : 0}, targets,
-        w.count - w.scored, losses);
-    std::copy(losses.begin(), losses.end(), scores.losses.begin() + scored_so_far);
-    scores.tiles.seen += inference->visited().seen;
-    scores.tiles.all += inference->visited().all;
-    scored_so_far += n * w.scored;
-    at += static_cast<size_t>(n);
-    options.on_progress(scored_so_far);
-    require(!options.should_stop(), "stopped after {} of {} tokens", scored_so_far, tokens);
   }
-  scores.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  scores.seconds = seconds();
   return scores;
 }
 

@@ -17,7 +17,7 @@
 
 namespace longshot {
 
-struct Protocol {
+struct WindowShape {
   int64_t window = 0, stride = 0;
   int64_t context() const { return window - stride; }
 };
@@ -29,23 +29,28 @@ struct Window {
 };
 
 // All windows over `tokens` targets. Every target is scored exactly once, in order.
-std::vector<Window> plan_windows(const Protocol& protocol, int64_t tokens);
+std::vector<Window> plan_windows(const WindowShape& shape, int64_t tokens);
 
 struct ScoreOptions {
   int64_t batch_tokens = 8192;  // of all sequences run at once
   bool document_mask = false;
-  std::function<void(int64_t scored)> on_progress = [](int64_t) {};
+  std::function<void(int64_t scored, double seconds)> on_progress = [](int64_t, double) {};
   std::function<bool()> should_stop = [] { return false; };
 };
 
 struct Scores {
+  bool finished = true;       // false: asked to stop; the losses end there
   std::vector<float> losses;  // nats, one per target, in stream order
   double seconds = 0;
   TileCount tiles;
 };
 
-// Scores the first `tokens` targets of the stream.
-Scores score_stream(Context& context, Transformer& model, const TokenFile& stream, const Protocol& protocol,
-                    int64_t tokens, const ScoreOptions& options);
+// The first `tokens` targets of a stream, in windows.
+struct Stretch {
+  const TokenFile& stream;
+  WindowShape windows;
+  int64_t tokens = 0;
+};
+Scores score_stream(Context& context, Transformer& model, const Stretch& stretch, const ScoreOptions& options);
 
 }  // namespace longshot

@@ -64,27 +64,31 @@ EvalSummary summarize(const TokenFile& stream, const std::vector<float>& losses)
   return s;
 }
 
-std::vector<PositionBin> loss_by_position(const std::vector<float>& losses, int64_t window) {
-  std::vector<PositionBin> bins;
+std::vector<PositionLoss> loss_by_position(const std::vector<float>& losses, int64_t window) {
+  std::vector<PositionLoss> bins;
   int64_t from = 0;
   for (int quarter = 0; from < window; ++quarter) {
     const int64_t to = std::min<int64_t>(window, std::llround(std::exp2(0.25 * quarter)));
     if (to > from) bins.push_back({.from = from, .to = to});
     from = to;
   }
+  std::vector<double> sums(bins.size());
   for (size_t i = 0; i < losses.size(); ++i) {
     const int64_t position = static_cast<int64_t>(i) % window;
-    auto bin =
-        std::upper_bound(bins.begin(), bins.end(), position, [](int64_t p, const PositionBin& b) { return p < b.to; });
+    const auto bin =
+        std::upper_bound(bins.begin(), bins.end(), position, [](int64_t p, const PositionLoss& b) { return p < b.to; });
     ++bin->tokens;
-    bin->loss += losses[i];
+    sums[static_cast<size_t>(bin - bins.begin())] += losses[i];
   }
-  std::erase_if(bins, [](const PositionBin& b) { return b.tokens == 0; });
-  for (PositionBin& b : bins) b.loss /= static_cast<double>(b.tokens);
+  for (size_t b = 0; b < bins.size(); ++b) {
+    const double mean = sums[b] / static_cast<double>(bins[b].tokens);
+    if (bins[b].tokens > 0 && std::isfinite(mean)) bins[b].loss = mean;
+  }
+  std::erase_if(bins, [](const PositionLoss& b) { return b.tokens == 0; });
   return bins;
 }
 
-GainSplit split_gain(const WindowLosses& longer, const WindowLosses& shorter) {
+Decomposition split_gain(const WindowLosses& longer, const WindowLosses& shorter) {
   const size_t tokens = longer.losses.size();
   require(tokens > 0 && tokens == shorter.losses.size(), "{} and {} losses: they must be of the same tokens", tokens,
           shorter.losses.size());
@@ -104,7 +108,7 @@ GainSplit split_gain(const WindowLosses& longer, const WindowLosses& shorter) {
   require(count > 0, "{} tokens do not fill one window of {}", tokens, L);
   const double share = static_cast<double>(L) / static_cast<double>(longer.window), at_L = sum / count;
   const double short_loss = mean(shorter.losses);
-  GainSplit d;
+  Decomposition d{.length = longer.window};
   d.total = mean(longer.losses) - short_loss;
   d.curse_relief = share * short_loss + (1 - share) * at_L - short_loss;
   d.beyond = d.total - d.curse_relief;

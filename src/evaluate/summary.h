@@ -3,7 +3,8 @@
 #include <optional>
 #include <vector>
 
-#include "evaluate/protocol.h"
+#include "data/token_file.h"
+#include "run/results.h"
 
 namespace longshot {
 
@@ -15,13 +16,8 @@ struct EvalSummary {
 };
 EvalSummary summarize(const TokenFile& stream, const std::vector<float>& losses);
 
-// Mean loss of targets at window positions [from, to).
-struct PositionBin {
-  int64_t from = 0, to = 0, tokens = 0;
-  double loss = 0;
-};
 // Log-spaced bins, four an octave with edges at the powers of two, from non-overlapping windows of length `window`.
-std::vector<PositionBin> loss_by_position(const std::vector<float>& losses, int64_t window);
+std::vector<PositionLoss> loss_by_position(const std::vector<float>& losses, int64_t window);
 
 // Where the difference between non-overlapping windows of N and of L < N tokens comes from. The losses are of the same
 // tokens in windows of either length; l(t) is the mean loss at position t of the short windows, l_L its mean over the
@@ -30,13 +26,10 @@ std::vector<PositionBin> loss_by_position(const std::vector<float>& losses, int6
 //   total          loss(N) - loss(L)
 //   curse relief   sum_t l(t) / N + (N - L) / N * l_L - loss(L)    fewer starved early tokens, were nothing else to change
 //   beyond         total - curse relief                           use (< 0) or harm (> 0) of context beyond L
-struct GainSplit {
-  double total = 0, curse_relief = 0, beyond = 0;
-};
 struct WindowLosses {
   const std::vector<float>& losses;  // in stream order
   int64_t window;
 };
-GainSplit split_gain(const WindowLosses& longer, const WindowLosses& shorter);
+Decomposition split_gain(const WindowLosses& longer, const WindowLosses& shorter);
 
 }  // namespace longshot

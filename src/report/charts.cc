@@ -63,7 +63,7 @@ Axis length_axis(const std::vector<int64_t>& lengths) {
 
 Mark train_mark(int64_t length) { return {static_cast<double>(length), fmt::format("trained at {}", length)}; }
 
-std::vector<ChartPoint> perplexity_points(const Group& group, const Protocol& protocol,
+std::vector<ChartPoint> perplexity_points(const Group& group, const EvalProtocol& protocol,
                                           const std::vector<int64_t>& lengths) {
   std::vector<ChartPoint> points;
   for (const int64_t length : lengths)
@@ -74,15 +74,12 @@ std::vector<ChartPoint> perplexity_points(const Group& group, const Protocol& pr
 
 // The paper's curve, shifted along both log axes so that it starts where ours stands at the training length:
 // x = L N / L_paper, y = ppl(L) ppl_paper(N) / ppl_paper(L_paper).
-std::optional<Series> paper_overlay(const Group& group, const Protocol& protocol, int colour, double longest) {
+std::optional<Series> paper_overlay(const Group& group, const EvalProtocol& protocol, int colour, double longest) {
   const auto curve = paper_curve(group.position, group.train_length);
   const Measured start = group.perplexity(protocol, group.train_length);
   if (!curve || !start.stat || curve->points.empty()) return std::nullopt;
-  Series series{.label = fmt::format("{}, paper", method_title(group.position)),
-                .colour = colour,
-                .dash = 2,
-                .overlay = true,
-                .points = {}};
+  Series series{
+      .label = fmt::format("{}, paper", group.label), .colour = colour, .dash = 2, .overlay = true, .points = {}};
   for (const auto& [length, perplexity] : curve->points) {
     const double x = static_cast<double>(group.train_length) * static_cast<double>(length) /
                      static_cast<double>(curve->train_length);
@@ -103,7 +100,7 @@ std::vector<Chart> charts_by_length(const Results& results, const Chart& model,
     chart.title += fmt::format(", trained at {}", length);
     if (mark_length) chart.marks.push_back(train_mark(length));
     for (const Group& group : groups_at(groups, length)) {
-      Series series{.label = method_title(group.position),
+      Series series{.label = group.label,
                     .colour = colour_of(positions, group.position),
                     .points = thinned(averaged(group, points_of), 300)};
       if (!series.points.empty()) chart.series.push_back(std::move(series));
@@ -155,9 +152,8 @@ std::vector<Chart> perplexity_charts(const Results& results) {
       std::vector<Series> overlays;
       for (const Group& group : groups_at(groups, train_length)) {
         const int colour = colour_of(positions, group.position);
-        Series series{.label = method_title(group.position),
-                      .colour = colour,
-                      .points = perplexity_points(group, protocols[p], lengths)};
+        Series series{
+            .label = group.label, .colour = colour, .points = perplexity_points(group, protocols[p], lengths)};
         if (series.points.empty()) continue;
         chart.series.push_back(std::move(series));
         auto overlay = paper_overlay(group, protocols[p], colour, static_cast<double>(lengths.back()));
@@ -177,7 +173,7 @@ Chart grid_chart(const Results& results) {
   const auto protocols = protocols_of(results);
   const auto train_lengths = train_lengths_of(results);
   if (protocols.empty() || train_lengths.size() < 2) return {};
-  const Protocol& protocol = protocols[0];
+  const EvalProtocol& protocol = protocols[0];
   const auto lengths = lengths_of(results, protocol);
   const auto positions = positions_of(results);
   const auto groups = groups_of(results);
@@ -307,7 +303,7 @@ std::vector<Chart> cost_charts(const Results& results) {
     if (!unit || unit->mean <= 0) continue;
     for (const Group& group : here) {
       const auto x = static_cast<double>(chart.categories.size());
-      chart.categories.push_back(method_title(group.position));
+      chart.categories.push_back(group.label);
       if (const auto stat = cost.measured(group))
         ours.points.push_back({x, stat->mean / unit->mean, stat->low / unit->mean, stat->high / unit->mean});
       if (const auto theirs = paper_cost(group.position, length); theirs && paper_base)
@@ -321,7 +317,7 @@ std::vector<Chart> cost_charts(const Results& results) {
 }
 
 std::vector<Chart> training_charts(const Results& results) {
-  const auto drawn = [&](const char* id, const char* title, const char* note, OptionalNumber CurvePoint::*field) {
+  const auto drawn = [&](const char* id, const char* title, const char* note, OptionalNumber MetricsRecord::*field) {
     const Chart model{.id = id,
                       .title = title,
                       .note = note,
@@ -329,15 +325,15 @@ std::vector<Chart> training_charts(const Results& results) {
                       .y = {.label = "loss (nats per token)"}};
     const auto points_of = [&](const RunRecord& run) {
       Points points;
-      for (const CurvePoint& p : run.curve)
+      for (const MetricsRecord& p : run.curve)
         if (p.*field) points.emplace_back(static_cast<double>(p.step), *(p.*field));
       return points;
     };
     return charts_by_length(results, model, points_of, false);
   };
-  auto charts = drawn("training", "Training loss", "Mean loss of the training batches.", &CurvePoint::loss);
-  const auto valid =
-      drawn("validation", "Validation loss", "Taken at the training length while training.", &CurvePoint::valid_loss);
+  auto charts = drawn("training", "Training loss", "Mean loss of the training batches.", &MetricsRecord::loss);
+  const auto valid = drawn("validation", "Validation loss", "Taken at the training length while training.",
+                           &MetricsRecord::valid_loss);
   charts.insert(charts.end(), valid.begin(), valid.end());
   return charts;
 }

@@ -1,76 +1,13 @@
-#include <fmt/ranges.h>
-#include <toml++/toml.h>
-
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/error.h"
 #include "report/report.h"
+#include "run/read_run.h"
 
 namespace longshot {
 namespace {
-
-// The fields of a record that a checked format knows; a line of metrics.jsonl may say more.
-Json picked(const Json& record, std::initializer_list<const char*> keys) {
-  Json some = Json::object();
-  for (const char* key : keys)
-    if (const auto it = record.find(key); it != record.end()) some[key] = *it;
-  return some;
-}
-
-std::vector<Json> records_if_any(const fs::path& path) {
-  return fs::exists(path) ? read_records(path) : std::vector<Json>{};
-}
-
-std::string origin_of_line(const fs::path& path, size_t index) {
-  return fmt::format("{}, record {}", path.string(), index + 1);
-}
-
-Json curve_of(const fs::path& path) {
-  Json curve = Json::array();
-  const auto records = records_if_any(path);
-  for (size_t i = 0; i < records.size(); ++i) {
-    require(records[i].is_object(), "{}: an object was expected", origin_of_line(path, i));
-    Json point = picked(records[i], {"step", "tokens", "seconds", "loss", "valid_loss"});
-    if (!point.contains("step")) continue;
-    // A run that was continued, or one that logs both losses apart, has several lines for a step: the last
-    // wins.
-    if (!curve.empty() && curve.back()["step"] == point["step"]) {
-      curve.back().update(point);
-    } else {
-      curve.push_back(std::move(point));
-    }
-  }
-  return curve;
-}
-
-RunRecord run_from_records(const fs::path& dir) {
-  const std::string name = dir.filename().string();
-  Json run{{"name", name},
-           {"curve", curve_of(dir / "metrics.jsonl")},
-           {"evals", Json::array()},
-           {"per_position", Json::array()},
-           {"decomposition", Json::array()}};
-  try {
-    const toml::table config = toml::parse_file((dir / "config.toml").string());
-    if (const auto position = config["position"].value<std::string>()) run["position"] = *position;
-    if (const auto length = config["length"].value<int64_t>()) run["train_length"] = *length;
-    if (const auto seed = config["seed"].value<int64_t>()) run["seed"] = *seed;
-  } catch (const toml::parse_error& e) {
-    fail("{}: cannot be read: {}", (dir / "config.toml").string(), e.description());
-  }
-  const fs::path evals = dir / "evals.jsonl";
-  const auto records = records_if_any(evals);
-  for (size_t i = 0; i < records.size(); ++i) {
-    const auto results = records[i].is_object() ? records[i].find("results") : records[i].end();
-    require(results != records[i].end() && results->is_array(), "{}: there is no list 'results'",
-            origin_of_line(evals, i));
-    for (const Json& eval : *results) run["evals"].push_back(eval);
-    for (const char* key : {"per_position", "decomposition", "biases", "parameters"})
-      if (const auto it = records[i].find(key); it != records[i].end()) run[key] = *it;
-  }
-  return run_from_json(run, dir.string());
-}
 
 void append(Results& all, Results more, const std::string& source) {
   std::set<std::string> names;
@@ -85,6 +22,15 @@ void append(Results& all, Results more, const std::string& source) {
   }
   std::move(more.runs.begin(), more.runs.end(), std::back_inserter(all.runs));
   if (!more.command.empty()) all.command += (all.command.empty() ? "" : "\n") + more.command;
+}
+
+// A variant that only runs' directories know is long; it is named after its first run.
+void name_variants(Results& all) {
+  std::map<std::string, std::string> names;
+  for (RunRecord& run : all.runs) {
+    if (!run.variant || run.variant->find('\n') == std::string::npos) continue;
+    run.variant = names.try_emplace(*run.variant, run.name).first->second;
+  }
 }
 
 }  // namespace
@@ -104,11 +50,12 @@ Results gather_results(const std::vector<fs::path>& paths) {
     } else {
       require(fs::is_regular_file(path / "config.toml"),
               "{}: neither a results file nor a directory with results.json, run.json or config.toml", given.string());
-      more.runs = {run_from_records(path)};
+      more.runs = read_run(RunDir(path));
       more.config = read_text(path / "config.toml");
     }
     append(all, std::move(more), path.filename().string());
   }
+  name_variants(all);
   return all;
 }
 

@@ -77,7 +77,7 @@ std::string cards_html(const Results& results, const std::vector<Extrapolation>&
   return out + "</div>\n";
 }
 
-Section findings_section(const Results& results, const std::vector<Group>& groups, const Protocol& protocol) {
+Section findings_section(const Results& results, const std::vector<Group>& groups, const EvalProtocol& protocol) {
   Section section{"findings", "What was found",
                   "Each model was trained on short sequences and tested, unchanged, on longer ones. "
                   "Perplexity: lower is better.",
@@ -90,7 +90,7 @@ Section findings_section(const Results& results, const std::vector<Group>& group
   return section;
 }
 
-Section saving_section(const std::vector<Group>& groups, const Protocol& protocol) {
+Section saving_section(const std::vector<Group>& groups, const EvalProtocol& protocol) {
   Section section{"saving", "The saving",
                   "The paper's main claim: a model trained at L and tested at 2L does as well as one trained "
                   "at 2L, for less time and "

@@ -45,7 +45,7 @@ std::optional<Stat> stat_of_runs(const Group& group, Field RunRecord::*field) {
 }
 
 template <class Field>
-std::optional<Stat> stat_of_evals(const Group& group, Field EvalRecord::*field, const Protocol& protocol,
+std::optional<Stat> stat_of_evals(const Group& group, Field EvalRecord::*field, const EvalProtocol& protocol,
                                   int64_t length) {
   std::vector<double> values;
   for (const RunRecord* run : group.runs)
@@ -65,17 +65,17 @@ std::string change_text(double fraction, const char* less, const char* more) {
 
 }  // namespace
 
-bool Protocol::matches(const EvalRecord& e) const {
+bool EvalProtocol::matches(const EvalRecord& e) const {
   return e.mode == mode && e.split == split && e.score == score &&
          (mode == "nonoverlapping" || stride == kStrideOfLength || e.stride == stride);
 }
 
-std::string Protocol::windows() const {
+std::string EvalProtocol::windows() const {
   if (mode == "nonoverlapping") return "non-overlapping windows";
   return stride == kStrideOfLength ? "sliding windows" : fmt::format("sliding windows, stride {}", stride);
 }
 
-std::string Protocol::text() const {
+std::string EvalProtocol::text() const {
   return fmt::format("{}, {} split, {}", windows(), split,
                      score == "same" ? "the same tokens scored at every length" : "all tokens scored");
 }
@@ -93,7 +93,7 @@ std::optional<Stat> stat_of(const std::vector<double>& values) {
   return stat;
 }
 
-Measured Group::perplexity(const Protocol& protocol, int64_t length) const {
+Measured Group::perplexity(const EvalProtocol& protocol, int64_t length) const {
   Measured measured;
   for (const RunRecord* run : runs)
     for (const EvalRecord& e : run->evals)
@@ -104,14 +104,14 @@ Measured Group::perplexity(const Protocol& protocol, int64_t length) const {
 
 std::optional<Stat> Group::of(OptionalNumber RunRecord::*field) const { return stat_of_runs(*this, field); }
 std::optional<Stat> Group::of(OptionalCount RunRecord::*field) const { return stat_of_runs(*this, field); }
-std::optional<Stat> Group::of(OptionalNumber EvalRecord::*field, const Protocol& protocol, int64_t length) const {
+std::optional<Stat> Group::of(OptionalNumber EvalRecord::*field, const EvalProtocol& protocol, int64_t length) const {
   return stat_of_evals(*this, field, protocol, length);
 }
-std::optional<Stat> Group::of(OptionalCount EvalRecord::*field, const Protocol& protocol, int64_t length) const {
+std::optional<Stat> Group::of(OptionalCount EvalRecord::*field, const EvalProtocol& protocol, int64_t length) const {
   return stat_of_evals(*this, field, protocol, length);
 }
 
-std::string Group::text() const { return fmt::format("{} trained at {}", method_title(position), train_length); }
+std::string Group::text() const { return fmt::format("{} trained at {}", label, train_length); }
 
 std::vector<std::string> positions_of(const Results& results) {
   std::vector<std::string> positions;
@@ -130,28 +130,41 @@ std::vector<Group> groups_of(const Results& results) {
   std::vector<Group> groups;
   for (const std::string& position : positions_of(results))
     for (const int64_t length : train_lengths_of(results)) {
-      Group group{.position = position, .train_length = length, .runs = {}};
-      for (const RunRecord& run : results.runs)
-        if (run.position == position && run.train_length == length) group.runs.push_back(&run);
-      if (!group.runs.empty()) groups.push_back(std::move(group));
+      const size_t first = groups.size();
+      for (const RunRecord& run : results.runs) {
+        if (run.position != position || run.train_length != length) continue;
+        const std::string variant = run.variant.value_or("");
+        const auto same = [&](const Group& g) { return g.variant == variant; };
+        auto group = std::find_if(groups.begin() + static_cast<int64_t>(first), groups.end(), same);
+        if (group == groups.end()) {
+          groups.push_back(
+              {.position = position, .variant = variant, .label = method_title(position), .train_length = length});
+          group = groups.end() - 1;
+        }
+        group->runs.push_back(&run);
+      }
+      if (groups.size() - first < 2) continue;
+      for (size_t g = first; g < groups.size(); ++g)
+        groups[g].label +=
+            fmt::format(" ({})", groups[g].variant.empty() ? groups[g].runs[0]->name : groups[g].variant);
     }
   return groups;
 }
 
-std::vector<Protocol> protocols_of(const Results& results) {
+std::vector<EvalProtocol> protocols_of(const Results& results) {
   const bool follows = stride_follows_length(results);
-  std::vector<Protocol> protocols;
+  std::vector<EvalProtocol> protocols;
   for (const RunRecord& run : results.runs)
     for (const EvalRecord& e : run.evals) {
       const bool fixed = e.mode == "sliding" && !follows;
-      add_once(protocols, Protocol{e.mode, e.split, e.score, fixed ? e.stride : Protocol::kStrideOfLength});
+      add_once(protocols, EvalProtocol{e.mode, e.split, e.score, fixed ? e.stride : EvalProtocol::kStrideOfLength});
     }
   std::stable_partition(protocols.begin(), protocols.end(),
-                        [](const Protocol& p) { return p.mode == "nonoverlapping"; });
+                        [](const EvalProtocol& p) { return p.mode == "nonoverlapping"; });
   return protocols;
 }
 
-std::vector<int64_t> lengths_of(const Results& results, const Protocol& protocol) {
+std::vector<int64_t> lengths_of(const Results& results, const EvalProtocol& protocol) {
   std::set<int64_t> lengths;
   for (const RunRecord& run : results.runs)
     for (const EvalRecord& e : run.evals)
@@ -164,7 +177,7 @@ const char* Extrapolation::verdict() const {
   return ratio < 0.995 ? "improves" : ratio < 1.02 ? "holds" : ratio < 1.5 ? "degrades" : "breaks";
 }
 
-std::vector<Extrapolation> extrapolations(const std::vector<Group>& groups, const Protocol& protocol,
+std::vector<Extrapolation> extrapolations(const std::vector<Group>& groups, const EvalProtocol& protocol,
                                           const std::vector<int64_t>& lengths) {
   std::vector<Extrapolation> all;
   for (const Group& group : groups) {
@@ -203,7 +216,7 @@ std::string Saving::sentence() const {
   return text + ".";
 }
 
-std::vector<Saving> savings(const std::vector<Group>& groups, const Protocol& protocol) {
+std::vector<Saving> savings(const std::vector<Group>& groups, const EvalProtocol& protocol) {
   std::vector<Saving> all;
   for (const Group& shorter : groups)
     for (const Group& longer : groups) {

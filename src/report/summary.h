@@ -9,12 +9,12 @@
 namespace longshot {
 
 // How a perplexity was taken, all but the window. Numbers are compared within a protocol only.
-struct Protocol {
+struct EvalProtocol {
   static constexpr int64_t kStrideOfLength = 0;  // the stride changes with the length
   std::string mode, split, score;
   int64_t stride = kStrideOfLength;
 
-  bool operator==(const Protocol&) const = default;
+  bool operator==(const EvalProtocol&) const = default;
   bool matches(const EvalRecord& eval) const;
   std::string windows() const;  // "sliding windows, stride 32"
   std::string text() const;     // that, the split, and which tokens are scored
@@ -33,22 +33,23 @@ struct Measured {
 
 // The runs that differ in nothing but the seed.
 struct Group {
-  std::string position;
+  std::string position, variant;
+  std::string label;  // the method's title, with the variant where several share method and training length
   int64_t train_length = 0;
-  std::vector<const RunRecord*> runs;
+  std::vector<const RunRecord*> runs{};
 
-  Measured perplexity(const Protocol& protocol, int64_t length) const;
+  Measured perplexity(const EvalProtocol& protocol, int64_t length) const;
   std::optional<Stat> of(OptionalNumber RunRecord::*field) const;
   std::optional<Stat> of(OptionalCount RunRecord::*field) const;
-  std::optional<Stat> of(OptionalNumber EvalRecord::*field, const Protocol& protocol, int64_t length) const;
-  std::optional<Stat> of(OptionalCount EvalRecord::*field, const Protocol& protocol, int64_t length) const;
+  std::optional<Stat> of(OptionalNumber EvalRecord::*field, const EvalProtocol& protocol, int64_t length) const;
+  std::optional<Stat> of(OptionalCount EvalRecord::*field, const EvalProtocol& protocol, int64_t length) const;
   std::string text() const;  // "ALiBi trained at 64"
 };
 
 // Pointers into `results`. ALiBi first, then the order in which the methods appear; lengths rise.
 std::vector<Group> groups_of(const Results& results);
-std::vector<Protocol> protocols_of(const Results& results);  // the main one first: non-overlapping, if there is one
-std::vector<int64_t> lengths_of(const Results& results, const Protocol& protocol);
+std::vector<EvalProtocol> protocols_of(const Results& results);  // the main one first: non-overlapping, if there is one
+std::vector<int64_t> lengths_of(const Results& results, const EvalProtocol& protocol);
 std::vector<int64_t> train_lengths_of(const Results& results);
 std::vector<std::string> positions_of(const Results& results);
 
@@ -59,7 +60,7 @@ struct Extrapolation {
   double at_train_length = 0, at_longest = 0, best = 0;
   const char* verdict() const;  // by at_longest / at_train_length: improves, holds, degrades, breaks
 };
-std::vector<Extrapolation> extrapolations(const std::vector<Group>& groups, const Protocol& protocol,
+std::vector<Extrapolation> extrapolations(const std::vector<Group>& groups, const EvalProtocol& protocol,
                                           const std::vector<int64_t>& lengths);
 
 // Trained short and tested at N, against trained at N: the paper's main claim.
@@ -75,6 +76,6 @@ struct Saving {
   std::string sentence() const;
 };
 // ALiBi's (else the first method's) first, the shortest step first, the sinusoidal baseline first.
-std::vector<Saving> savings(const std::vector<Group>& groups, const Protocol& protocol);
+std::vector<Saving> savings(const std::vector<Group>& groups, const EvalProtocol& protocol);
 
 }  // namespace longshot

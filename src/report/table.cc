@@ -118,7 +118,7 @@ std::string html_text(const Table& table) {
 std::vector<Table> perplexity_tables(const Results& results) {
   std::vector<Table> tables;
   const std::vector<Group> groups = groups_of(results);
-  for (const Protocol& protocol : protocols_of(results)) {
+  for (const EvalProtocol& protocol : protocols_of(results)) {
     Table table{.id = fmt::format("perplexity-{}", tables.size() + 1),
                 .title = fmt::format("Perplexity, {}", protocol.text()),
                 .note = "Rows: method and training length; columns: test length. * or bold: the lowest of a column.",
@@ -127,7 +127,7 @@ std::vector<Table> perplexity_tables(const Results& results) {
     const std::vector<int64_t> lengths = lengths_of(results, protocol);
     for (const int64_t length : lengths) table.header.push_back(fmt::format("{}", length));
     for (const Group& group : groups) {
-      std::vector<Cell> row{text_cell(method_title(group.position)), count_cell(group.train_length)};
+      std::vector<Cell> row{text_cell(group.label), count_cell(group.train_length)};
       bool any = false;
       for (const int64_t length : lengths) {
         const Measured measured = group.perplexity(protocol, length);

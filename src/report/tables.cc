@@ -44,7 +44,7 @@ Table extrapolation_table(const std::vector<Extrapolation>& all) {
                          "perplexity at N", "ratio", "verdict"},
               .rows = {}};
   for (const Extrapolation& e : all)
-    table.rows.push_back({text_cell(method_title(e.group->position)), count_cell(e.group->train_length),
+    table.rows.push_back({text_cell(e.group->label), count_cell(e.group->train_length),
                           perplexity_number(e.at_train_length), perplexity_number(e.best), count_cell(e.best_length),
                           count_cell(e.longest), perplexity_number(e.at_longest),
                           number_cell(e.at_longest / e.at_train_length, 3), text_cell(e.verdict())});
@@ -64,9 +64,9 @@ Table saving_table(const std::vector<Saving>& all) {
   for (const Saving& s : all) {
     const double change = s.short_perplexity.mean / s.long_perplexity.mean - 1;
     table.rows.push_back(
-        {text_cell(method_title(s.shorter->position)), count_cell(s.shorter->train_length),
-         count_cell(s.longer->train_length), perplexity_number(s.short_perplexity.mean),
-         text_cell(method_title(s.longer->position)), perplexity_number(s.long_perplexity.mean), percent_cell(change),
+        {text_cell(s.shorter->label), count_cell(s.shorter->train_length), count_cell(s.longer->train_length),
+         perplexity_number(s.short_perplexity.mean), text_cell(method_title(s.longer->position)),
+         perplexity_number(s.long_perplexity.mean), percent_cell(change),
          text_cell(s.same()     ? "same"
                    : change < 0 ? "better"
                                 : "worse"),
@@ -97,7 +97,7 @@ Table cost_table(const Results& results) {
     const auto paper_number = [&](double PaperCost::*field, double unit, int decimals) {
       return number_cell(paper ? OptionalNumber(*paper.*field / unit) : std::nullopt, decimals);
     };
-    table.rows.push_back({text_cell(method_title(group.position)), count_cell(group.train_length),
+    table.rows.push_back({text_cell(group.label), count_cell(group.train_length),
                           mean_cell(group.of(&RunRecord::train_tokens_per_second), 1, 0),
                           mean_cell(group.of(&RunRecord::train_peak_memory_bytes), kMiB, 1), mean_cell(speed, 1, 0),
                           mean_cell(memory, kMiB, 1),
@@ -176,7 +176,7 @@ Table curve_table(const Results& results) {
               .header = {"run", "step", "tokens", "seconds", "loss", "validation loss"},
               .rows = {}};
   for (const RunRecord& r : results.runs)
-    for (const CurvePoint& p : r.curve)
+    for (const MetricsRecord& p : r.curve)
       table.rows.push_back({text_cell(r.name), count_cell(p.step), count_cell(p.tokens), number_cell(p.seconds, 2),
                             number_cell(p.loss, 4), number_cell(p.valid_loss, 4)});
   return table;

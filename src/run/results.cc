@@ -38,15 +38,6 @@ void fields(V& v, EvalRecord& e) {
 }
 
 template <class V>
-void fields(V& v, CurvePoint& p) {
-  v("step", p.step, kCount);
-  v("tokens", p.tokens, kCount);
-  v("seconds", p.seconds, kNotNegative);
-  v("loss", p.loss, kNotNegative);
-  v("valid_loss", p.valid_loss, kNotNegative);
-}
-
-template <class V>
 void fields(V& v, PositionLoss& p) {
   v("from", p.from, kCount);
   v("to", p.to, kPositiveCount);
@@ -60,6 +51,16 @@ void fields(V& v, Decomposition& d) {
   v("total", d.total, kAny);
   v("curse_relief", d.curse_relief, kAny);
   v("beyond", d.beyond, kAny);
+}
+
+template <class V>
+void fields(V& v, EvaluationLine& l) {
+  v("model", l.model);
+  v("position", l.position);
+  v("train_length", l.train_length, kPositiveCount);
+  v.list("results", l.results);
+  v.list_if_any("per_position", l.per_position);
+  v.list_if_any("decomposition", l.decomposition);
 }
 
 template <class V>
@@ -103,6 +104,8 @@ void fields(V& v, Dataset& d) {
   v("tokenizer", d.tokenizer);
   v("vocabulary", d.vocabulary, kCount);
   v("train_tokens", d.train_tokens, kCount);
+  v("train_data", d.train_data);
+  v("test_data", d.test_data);
 }
 
 template <class V>
@@ -184,6 +187,12 @@ double Biases::at(size_t head, size_t distance) const {
 Json Results::to_json() const { return write_fields(*this); }
 
 Results Results::from_json(const Json& json, const std::string& origin) { return read_fields<Results>(json, origin); }
+
+Json EvaluationLine::to_json() const { return write_fields(*this); }
+
+EvaluationLine EvaluationLine::from_json(const Json& json, const std::string& origin) {
+  return read_fields<EvaluationLine>(json, origin);
+}
 
 Json run_to_json(const RunRecord& run) { return write_fields(run); }
 

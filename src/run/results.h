@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json_fields.h"
+#include "run/metrics.h"
 
 namespace longshot {
 
@@ -23,14 +24,6 @@ struct EvalRecord {
   OptionalCount step{};
   OptionalNumber loss{}, standard_error{}, perplexity{}, word_perplexity{}, bits_per_byte{}, tokens_per_second{};
   OptionalCount peak_memory_bytes{};
-};
-
-// State of training after `step` steps: mean training loss since the point before, validation loss where
-// taken.
-struct CurvePoint {
-  int64_t step = 0;
-  OptionalCount tokens{};
-  OptionalNumber seconds{}, loss{}, valid_loss{};
 };
 
 // Mean loss of tokens that have t tokens of context before them, from <= t < to.
@@ -55,6 +48,18 @@ struct Biases {
   double at(size_t head, size_t distance) const;
 };
 
+// A line of evals.jsonl, and what `eval --json` writes.
+struct EvaluationLine {
+  std::string model, position;
+  int64_t train_length = 0;
+  std::vector<EvalRecord> results{};
+  std::vector<PositionLoss> per_position{};
+  std::vector<Decomposition> decomposition{};
+
+  Json to_json() const;
+  static EvaluationLine from_json(const Json& json, const std::string& origin);
+};
+
 struct RunRecord {
   std::string name, position;
   std::optional<std::string> variant{};  // of the experiment; runs of one variant differ in nothing but the seed
@@ -62,7 +67,7 @@ struct RunRecord {
   OptionalCount seed{}, parameters{}, steps{}, tokens{};
   OptionalNumber train_seconds{}, train_tokens_per_second{};
   OptionalCount train_peak_memory_bytes{};
-  std::vector<CurvePoint> curve{};
+  std::vector<MetricsRecord> curve{};
   std::optional<Biases> biases{};
   std::vector<EvalRecord> evals{};
   std::vector<PositionLoss> per_position{};
@@ -77,6 +82,7 @@ struct Machine {
 struct Dataset {
   std::string name, tokenizer;
   OptionalCount vocabulary{}, train_tokens{};
+  std::optional<std::string> train_data{}, test_data{};  // hashes of the splits' tokens
 };
 
 struct Results {

@@ -125,5 +125,73 @@ TEST(Compare, OtherOptionsNeedAnotherDirectory) {
   EXPECT_EQ(longshot_run(dir, arguments + "--modes sideways").code, 2);
 }
 
+TEST(Compare, OptionsItCannotUseAreRefused) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  const std::string arguments = joined(compare_arguments(dir, "out"));
+  for (const char* option : {"--position rotary", "--seed 7"}) {
+    const Outcome o = longshot_run(dir, arguments + option);
+    EXPECT_EQ(o.code, 2) << option;
+    EXPECT_THAT(o.err, HasSubstr("Did you mean --")) << option;
+  }
+  EXPECT_FALSE(fs::exists(dir / "out"));
+}
+
+TEST(Compare, ValidatesWhileTraining) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  ASSERT_EQ(longshot_run(dir, joined(compare_arguments(dir, "out")) + "--eval-every 20").code, 0);
+  const Json results = read_json(dir / "out" / "results.json");
+  int validated = 0;
+  for (const Json& point : results["runs"][0]["curve"]) validated += point["valid_loss"].is_number();
+  EXPECT_EQ(validated, 2);
+}
+
+TEST(Compare, OtherTextNeedsAnotherDirectory) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  auto arguments = compare_arguments(dir, "out");
+  arguments.insert(arguments.end(), {"--positions", "alibi,none"});
+  run_and_signal(arguments, std::chrono::milliseconds(300), SIGKILL);
+  ASSERT_TRUE(fs::exists(dir / "out" / "compare.json"));
+  fs::remove_all(dir / "data");
+  write_token_set(dir / "data", small_text(3000) + "x");
+  const Outcome o = longshot_run(dir, joined(arguments));
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("other text"));
+}
+
+// Nothing is trained, nothing is written, and the corrected command is not refused.
+TEST(Compare, MistakesAreFoundBeforeTraining) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  const std::string arguments = joined(compare_arguments(dir, "out"));
+  for (const char* mistake : {"--test-lengths 16,5000", "--split test", "--positions alibi --alibi-slopes 1,2",
+                              "--positions alibi,rotary --rotary-fraction 7"}) {
+    const Outcome o = longshot_run(dir, arguments + mistake);
+    EXPECT_NE(o.code, 0) << mistake;
+    EXPECT_THAT(o.err, testing::Not(HasSubstr("training at"))) << mistake;
+    EXPECT_FALSE(fs::exists(dir / "out" / "compare.json")) << mistake;
+  }
+}
+
+TEST(Compare, VariantsOfARecipe) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  write_atomically(dir / "recipe.toml",
+                   "positions = []\nseeds = [1, 2]\n[variant.low]\nlr = 1e-4\n[variant.high]\nlr = 1e-2\nseed = 5\n");
+  auto arguments = compare_arguments(dir, "out");
+  arguments.erase(arguments.begin() + 5, arguments.begin() + 7);  // --positions alibi
+  const Outcome o = longshot_run(dir, joined(arguments) + "--config " + (dir / "recipe.toml").string());
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Results results = read_results(dir / "out" / "results.json");
+  ASSERT_EQ(results.runs.size(), 3u);
+  EXPECT_EQ(results.runs[0].name, "low-s1");
+  EXPECT_EQ(results.runs[1].variant, "low");
+  EXPECT_EQ(results.runs[2].name, "high");
+  EXPECT_EQ(results.runs[2].seed, 5);
+  EXPECT_THAT(o.out, testing::AllOf(HasSubstr("(low)"), HasSubstr("(high)"))) << "two learning rates are not two seeds";
+}
+
 }  // namespace
 }  // namespace longshot

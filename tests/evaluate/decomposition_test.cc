@@ -40,17 +40,17 @@ TEST(Decomposition, ContextBeyondLCountsOnlyWhereTheGapIsBeyondL) {
   Trainer(test_context(), {model, tokens.split("train"), &tokens.tokenizer()}, train).train(run, {});
 
   const auto losses = [&](int64_t window) {
-    return score_stream(test_context(), model, tokens.split("valid"), {window, window}, 9600, {}).losses;
+    return score_stream(test_context(), model, {tokens.split("valid"), {window, window}, 9600}, {}).losses;
   };
   const std::vector<float> longest = losses(48);
   // Windows of 8 never hold the token 12 before: what 48 gains, it gains by context beyond 8.
   const std::vector<float> of_8 = losses(8);
-  const GainSplit beyond = split_gain({longest, 48}, {of_8, 8});
+  const Decomposition beyond = split_gain({longest, 48}, {of_8, 8});
   EXPECT_LT(beyond.beyond, -0.5);
   EXPECT_NEAR(beyond.curse_relief, 0, 0.05);
   // Windows of 24 hold it for half of their tokens: what 48 gains, it gains by fewer tokens without it.
   const std::vector<float> of_24 = losses(24);
-  const GainSplit relief = split_gain({longest, 48}, {of_24, 24});
+  const Decomposition relief = split_gain({longest, 48}, {of_24, 24});
   EXPECT_LT(relief.curse_relief, -0.2);
   EXPECT_NEAR(relief.beyond, 0, 0.05);
 }

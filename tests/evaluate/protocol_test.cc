@@ -74,7 +74,7 @@ TEST(Scores, StrideOneEqualsScoringEachTokenAloneWithItsWindow) {
   for (const std::string& name : position_names()) {
     SCOPED_TRACE(name);
     const auto model = byte_model(name);
-    const Scores sliding = score_stream(test_context(), *model, s.tokens(), {20, 1}, 60, {});
+    const Scores sliding = score_stream(test_context(), *model, {s.tokens(), {20, 1}, 60}, {});
     for (int64_t i = 0; i < 60; ++i) {
       const int64_t count = std::min<int64_t>(i + 1, 20);
       std::vector<int32_t> inputs(static_cast<size_t>(count)), targets(static_cast<size_t>(count));
@@ -92,10 +92,10 @@ TEST(Scores, BatchSizeAndThreadsChangeNothing) {
   for (const std::string& name : position_names()) {
     SCOPED_TRACE(name);
     const auto model = byte_model(name);
-    const Scores one = score_stream(test_context(), *model, s.tokens(), {16, 8}, 300, {.batch_tokens = 1});
-    const Scores many = score_stream(test_context(), *model, s.tokens(), {16, 8}, 300, {.batch_tokens = 100});
+    const Scores one = score_stream(test_context(), *model, {s.tokens(), {16, 8}, 300}, {.batch_tokens = 1});
+    const Scores many = score_stream(test_context(), *model, {s.tokens(), {16, 8}, 300}, {.batch_tokens = 100});
     Context single(1);
-    const Scores serial = score_stream(single, *model, s.tokens(), {16, 8}, 300, {.batch_tokens = 100});
+    const Scores serial = score_stream(single, *model, {s.tokens(), {16, 8}, 300}, {.batch_tokens = 100});
     expect_near(one.losses, many.losses);
     expect_near(many.losses, serial.losses);
   }
@@ -129,8 +129,8 @@ TEST(Scores, DocumentMaskScoresDocumentsAlone) {
   for (const char* name : {"alibi", "rotary", "none"}) {
     SCOPED_TRACE(name);
     const auto model = byte_model(name);
-    const Scores plain = score_stream(test_context(), *model, *stream, {50, 50}, 300, {});
-    const Scores masked = score_stream(test_context(), *model, *stream, {50, 50}, 300, {.document_mask = true});
+    const Scores plain = score_stream(test_context(), *model, {*stream, {50, 50}, 300}, {});
+    const Scores masked = score_stream(test_context(), *model, {*stream, {50, 50}, 300}, {.document_mask = true});
     int hidden = 0;
     for (int64_t i = 0; i < 300; ++i) {
       const int64_t window = i / 50 * 50;
@@ -165,7 +165,7 @@ TEST(Summary, TheTwoPartsOfAGainAddUpToTheMeasuredDifference) {
   double difference = 0;
   for (size_t i = 0; i < 500; ++i) difference += (longer[i] - shorter[i]) / 500.0;
   for (const int64_t length : {10, 33, 99}) {
-    const GainSplit d = split_gain({longer, 100}, {shorter, length});
+    const Decomposition d = split_gain({longer, 100}, {shorter, length});
     EXPECT_NEAR(d.total, difference, 1e-6);
     EXPECT_NEAR(d.total, d.curse_relief + d.beyond, 1e-9);
   }
@@ -177,12 +177,12 @@ TEST(Summary, BinsCoverEveryPositionOnce) {
   std::vector<float> losses(730, 1.5f);
   int64_t next = 0, tokens = 0;
   std::set<int64_t> edges;
-  for (const PositionBin& b : loss_by_position(losses, 100)) {
+  for (const PositionLoss& b : loss_by_position(losses, 100)) {
     EXPECT_EQ(b.from, next);
     edges.insert(b.from);
     next = b.to;
     tokens += b.tokens;
-    EXPECT_DOUBLE_EQ(b.loss, 1.5);
+    EXPECT_DOUBLE_EQ(b.loss.value(), 1.5);
   }
   EXPECT_EQ(next, 100);
   EXPECT_EQ(tokens, 730);

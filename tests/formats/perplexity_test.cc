@@ -35,7 +35,7 @@ TEST_P(Perplexity, IsTheReferences) {
   const TokenSet data(p.folder / "data-bin");
   const TokenFile& stream = data.split(p.split);
   const Scores scores =
-      score_stream(test_context(), model, stream, {.window = p.window, .stride = p.stride}, stream.size(), {});
+      score_stream(test_context(), model, {stream, {.window = p.window, .stride = p.stride}, stream.size()}, {});
   ASSERT_EQ(static_cast<int64_t>(scores.losses.size()), stream.size());
   const double nats =
       std::accumulate(scores.losses.begin(), scores.losses.end(), 0.0) / static_cast<double>(stream.size());

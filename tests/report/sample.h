@@ -57,7 +57,7 @@ inline RunRecord sample_run(const std::string& position, int64_t train_length, i
                 .per_position = {},
                 .decomposition = {}};
   for (int64_t step = 10; step <= 1000; step += 10) {
-    CurvePoint point{.step = step,
+    MetricsRecord point{.step = step,
                      .tokens = step * 2048,
                      .seconds = static_cast<double>(step) * 2048 / speed,
                      .loss = {},

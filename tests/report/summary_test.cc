@@ -71,7 +71,7 @@ TEST(Summary, Verdicts) {
                   tiny_run("t5", 64, 1, {{64, 10}, {256, 10.1}}), tiny_run("rotary", 64, 1, {{64, 10}, {256, 14}}),
                   tiny_run("sinusoidal", 64, 1, {{64, 10}, {256, 15.1}}), tiny_run("none", 64, 1, {{64, 10}})};
   const auto groups = groups_of(results);
-  const Protocol protocol = protocols_of(results)[0];
+  const EvalProtocol protocol = protocols_of(results)[0];
   const auto all = extrapolations(groups, protocol, lengths_of(results, protocol));
   ASSERT_EQ(all.size(), 4u) << "a model tested at its own length alone says nothing";
   EXPECT_STREQ(all[0].verdict(), "improves");

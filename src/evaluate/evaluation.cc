@@ -1,0 +1,194 @@
+#include "evaluate/evaluation.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "base/context.h"
+#include "base/error.h"
+#include "evaluate/summary.h"
+#include "run/checkpoint.h"
+
+namespace longshot {
+namespace {
+
+const char* mode_name(WindowMode mode) { return mode == WindowMode::kSliding ? "sliding" : "nonoverlapping"; }
+
+// Tokens that every length cuts into whole windows, as many as there are. Where lengths share no such number, the longest
+// has whole windows, and the last one of another length is shorter.
+int64_t tokens_in_common(const std::vector<int64_t>& lengths, int64_t available) {
+  const int64_t longest = lengths.back();
+  require_usage(available >= longest,
+                "--score same needs at least one whole window of {} tokens, but there are {}; use --score all", longest,
+                available);
+  int64_t common = longest;
+  for (const int64_t length : lengths) {
+    const int64_t factor = length / std::gcd(common, length);
+    if (factor > available / common) return available / longest * longest;
+    common *= factor;
+  }
+  return available / common * common;
+}
+
+int64_t stride_of(const EvaluationConfig& config, WindowMode mode, int64_t length) {
+  if (mode == WindowMode::kNonoverlapping) return length;
+  if (config.stride == 0) return std::max<int64_t>(length / 4, 1);
+  return std::min(config.stride, length);
+}
+
+std::vector<WindowMode> modes_of(const EvaluationConfig& config) {
+  std::vector<WindowMode> modes;
+  for (const std::string& name : config.modes) {
+    require_usage(name == "nonoverlapping" || name == "sliding", "windows are nonoverlapping or sliding, not '{}'",
+                  name);
+    modes.push_back(name == "sliding" ? WindowMode::kSliding : WindowMode::kNonoverlapping);
+  }
+  require_usage(!modes.empty(), "there must be a way in which windows follow each other: nonoverlapping, sliding");
+  return modes;
+}
+
+Scored scored_of(const EvaluationConfig& config) {
+  require_usage(config.score == "same" || config.score == "all", "--score is same or all, not '{}'", config.score);
+  return config.score == "same" ? Scored::kSame : Scored::kAll;
+}
+
+void check_numbers(const EvaluationConfig& config) {
+  for (const int64_t length : config.lengths)
+    require_usage(length > 0, "a window of length {}: it must be positive", length);
+  require_usage(config.stride >= 0, "--stride must not be negative, but is {}", config.stride);
+  require_usage(std::ranges::count(config.modes, "sliding") > 0 || (config.stride == 0 && config.sliding_tokens == 0),
+                "a stride is for sliding windows, but these are nonoverlapping: ask for sliding ones too");
+  require_usage(config.max_tokens >= 0 && config.sliding_tokens >= 0,
+                "a number of tokens to score must not be negative");
+  require_usage(config.batch_tokens > 0, "--batch-tokens must be positive, not {}", config.batch_tokens);
+}
+
+std::vector<int64_t> lengths_of(const EvaluationConfig& config, int64_t train_length) {
+  std::vector<int64_t> lengths = config.lengths.empty() ? length_ladder(train_length) : config.lengths;
+  std::ranges::sort(lengths);
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  return lengths;
+}
+
+// The decomposition compares with windows of the training length, where nobody asked for them.
+bool lacks_train_length(const EvaluationPlan& plan, int64_t tokens) {
+  bool longer = false;
+  for (const Evaluation& e : plan.evaluations) {
+    if (e.mode != WindowMode::kNonoverlapping) continue;
+    if (e.windows.window == plan.train_length) return false;
+    longer |= e.windows.window > plan.train_length;
+  }
+  return longer && plan.scored == Scored::kSame && tokens % plan.train_length == 0;
+}
+
+OptionalNumber finite(double v) { return std::isfinite(v) ? OptionalNumber(v) : std::nullopt; }
+
+EvalRecord record_of(const Evaluation& e, const EvaluationPlan& plan, const EvalSummary& s) {
+  EvalRecord record{.length = e.windows.window,
+                    .mode = mode_name(e.mode),
+                    .stride = e.windows.stride,
+                    .split = plan.split,
+                    .score = plan.scored == Scored::kSame ? "same" : "all",
+                    .tokens = s.tokens,
+                    .loss = finite(s.loss),
+                    .standard_error = s.standard_error,
+                    .perplexity = finite(std::exp(s.loss))};
+  if (!record.perplexity) record.loss.reset();
+  if (s.word_loss) record.word_perplexity = finite(std::exp(*s.word_loss));
+  if (s.byte_loss) record.bits_per_byte = finite(*s.byte_loss / std::log(2.0));
+  return record;
+}
+
+// What non-overlapping windows of the same tokens say beyond their means.
+void analyse(const EvaluationPlan& plan, Evaluated& evaluated) {
+  std::map<int64_t, const std::vector<float>*> by_length;
+  for (const EvaluatedLosses& e : evaluated.losses) {
+    if (e.evaluation.mode == WindowMode::kNonoverlapping) by_length[e.evaluation.windows.window] = &e.losses;
+  }
+  if (by_length.empty() || plan.scored != Scored::kSame) return;
+  const auto& [longest, at_longest] = *by_length.rbegin();
+  evaluated.per_position = loss_by_position(*at_longest, longest);
+  const auto as_trained = by_length.find(plan.train_length);
+  if (as_trained == by_length.end()) return;
+  for (auto at = std::next(as_trained); at != by_length.end(); ++at) {
+    const Decomposition d = split_gain({*at->second, at->first}, {*as_trained->second, as_trained->first});
+    if (std::isfinite(d.total) && std::isfinite(d.curse_relief)) evaluated.decomposition.push_back(d);
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> length_ladder(int64_t train_length) {
+  std::vector<int64_t> lengths;
+  for (int64_t factor = 1; factor <= 16; factor *= 2) lengths.push_back(factor * train_length);
+  return lengths;
+}
+
+EvaluationPlan plan_evaluations(const EvaluationConfig& config, ModelReach reach, const TokenFile& stream) {
+  check_numbers(config);
+  const std::vector<WindowMode> modes = modes_of(config);
+  const std::vector<int64_t> lengths = lengths_of(config, reach.train_length);
+  EvaluationPlan plan{.split = config.split,
+                      .scored = scored_of(config),
+                      .batch_tokens = config.batch_tokens,
+                      .train_length = reach.train_length,
+                      .evaluations = {},
+                      .undefined = {}};
+  const int64_t available = config.max_tokens > 0 ? std::min(config.max_tokens, stream.size()) : stream.size();
+  require(available > 0, "{}: there are no tokens to score", stream.path().string());
+  const int64_t tokens = plan.scored == Scored::kSame ? tokens_in_common(lengths, available) : available;
+  for (const int64_t length : lengths) {
+    if (length > reach.max_length) {
+      plan.undefined.push_back(length);
+      continue;
+    }
+    for (const WindowMode mode : modes) {
+      const bool fewer = mode == WindowMode::kSliding && config.sliding_tokens > 0;
+      plan.evaluations.push_back({.windows = {length, stride_of(config, mode, length)},
+                                  .mode = mode,
+                                  .tokens = fewer ? std::min(config.sliding_tokens, tokens) : tokens});
+    }
+  }
+  if (lacks_train_length(plan, tokens)) {
+    plan.evaluations.push_back(
+        {.windows = {reach.train_length, reach.train_length}, .tokens = tokens, .asked_for = false});
+  }
+  return plan;
+}
+
+Evaluated evaluate(Context& context, const Subject& subject, const TokenFile& stream, const EvaluationPlan& plan,
+                   const EvaluationCallbacks& callbacks) {
+  Evaluated evaluated;
+  for (const Evaluation& e : plan.evaluations) {
+    ScoreOptions options{.batch_tokens = plan.batch_tokens, .document_mask = subject.model.config().document_mask};
+    options.should_stop = callbacks.should_stop;
+    options.on_progress = [&](int64_t scored, double seconds) {
+      callbacks.on_progress({e, scored, static_cast<double>(scored) / std::max(seconds, 1e-9)});
+    };
+    reset_peak_memory();
+    Scores scores = score_stream(context, subject.model, {stream, e.windows, e.tokens}, options);
+    if (!scores.finished) {
+      evaluated.finished = false;
+      return evaluated;
+    }
+    if (e.asked_for) {
+      EvalRecord record = record_of(e, plan, summarize(stream, scores.losses));
+      record.data = hex(stream.data_hash());
+      record.weights = subject.weights;
+      record.step = subject.step;
+      record.tokens_per_second = static_cast<double>(e.tokens) / std::max(scores.seconds, 1e-9);
+      record.peak_memory_bytes = static_cast<int64_t>(peak_memory_bytes());
+      callbacks.on_done({record, scores.tiles});
+      evaluated.records.push_back(std::move(record));
+    }
+    evaluated.losses.push_back({e, std::move(scores.losses)});
+  }
+  analyse(plan, evaluated);
+  std::erase_if(evaluated.losses, [](const EvaluatedLosses& e) { return !e.evaluation.asked_for; });
+  return evaluated;
+}
+
+}  // namespace longshot

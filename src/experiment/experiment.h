@@ -1,0 +1,36 @@
+// Trains and tests the models of an experiment, one after the other, into one directory. Whatever is finished is not done
+// twice: an experiment that was broken off goes on where it stopped.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "experiment/plan.h"
+#include "train/trainer.h"
+
+namespace longshot {
+
+struct ExperimentCallbacks {
+  struct Model {
+    const ModelPlan& plan;
+    size_t index = 0, count = 0;  // of all models
+  };
+  std::function<void(const Model&)> on_model = [](const Model&) {};
+  std::function<void(const Model&, const StepReport&)> on_step = [](const Model&, const StepReport&) {};
+  std::function<void(const std::string&)> on_note = [](const std::string&) {};
+  std::function<void(const Model&, const EvaluationCallbacks::Progress&)> on_test =
+      [](const Model&, const EvaluationCallbacks::Progress&) {};
+  std::function<bool()> should_stop = [] { return false; };
+};
+
+struct ExperimentPlace {
+  std::string data;          // directory of the token set
+  std::string out;           // directory of the experiment
+  std::string command = "";  // as typed, for the record
+};
+
+// Everything that can be checked without training is checked first. None when stopped; results.json is written otherwise.
+std::optional<Results> run_experiment(Context& context, const ExperimentPlace& place, const ExperimentConfig& config,
+                                      const ExperimentCallbacks& callbacks);
+
+}  // namespace longshot
