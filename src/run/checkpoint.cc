@@ -300,6 +300,14 @@ std::vector<int64_t> checkpoint_steps(const RunDir& run) {
   return steps;
 }
 
+void remove_checkpoint(const fs::path& dir) {
+  fs::path going = dir;
+  going += kUnfinished;
+  std::error_code error;
+  fs::rename(dir, going, error);
+  if (!error) fs::remove_all(going, error);
+}
+
 void sweep_checkpoints(const RunDir& run) {
   std::error_code error;
   std::vector<fs::path> unfinished, replaced;

@@ -71,7 +71,10 @@ void load_blocks(const fs::path& dir, const Transformer& model, const std::vecto
 // Steps of the checkpoints of a run, ascending. Unfinished ones have another name and are not seen.
 std::vector<int64_t> checkpoint_steps(const RunDir& run);
 
-// Removes what killed saves left behind.
+// Takes its name away first: one that is removed by half is not seen as a checkpoint. Failing does no harm.
+void remove_checkpoint(const fs::path& dir);
+
+// Removes what killed saves and removals left behind.
 void sweep_checkpoints(const RunDir& run);
 
 // The checkpoint a path means: a checkpoint directory itself, or a run's: its best, or its last without validation.

@@ -125,8 +125,7 @@ void RunWriter::prune() {
       ++i;
       continue;
     }
-    std::error_code ignored;  // an old checkpoint that stays does no harm
-    fs::remove_all(run_.checkpoint(steps_[i]), ignored);
+    remove_checkpoint(run_.checkpoint(steps_[i]));
     steps_.erase(steps_.begin() + static_cast<int64_t>(i));
   }
 }
