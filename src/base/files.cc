@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,13 +20,70 @@ constexpr size_t kBufferBytes = 1 << 20;
 
 std::string reason() { return std::strerror(errno); }
 
-void sync_path(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  require(fd >= 0, "{}: cannot open to sync: {}", path.string(), reason());
-  const int failed = ::fsync(fd);
-  const std::string why = reason();
-  ::close(fd);
-  require(!failed, "{}: cannot sync to disk: {}", path.string(), why);
+// A descriptor that is closed where it goes out of sight.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISLNK(mode)) return "a symbolic link";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+// Opens a regular file. Its kind is asked before, because opening may wait (a pipe) or act (a device), and after,
+// because another may have come into its place.
+Descriptor open_regular(const fs::path& path, int flags, const char* purpose) {
+  struct stat status {};
+  const bool follow = !(flags & O_NOFOLLOW);
+  const int known = follow ? ::stat(path.c_str(), &status) : ::lstat(path.c_str(), &status);
+  const auto refuse = [&] {
+    fail("{}: cannot {}: it is {}, not a regular file", path.string(), purpose, kind_of(status.st_mode));
+  };
+  if (known == 0 && !S_ISREG(status.st_mode)) refuse();
+  Descriptor file(::open(path.c_str(), flags | O_NONBLOCK | O_CLOEXEC, 0644));
+  require(file.get() >= 0, "{}: cannot {}: {}", path.string(), purpose, reason());
+  require(::fstat(file.get(), &status) == 0, "{}: cannot {}: {}", path.string(), purpose, reason());
+  if (!S_ISREG(status.st_mode)) refuse();
+  return Descriptor(file.release());
+}
+
+uint64_t size_of(int fd, const fs::path& path) {
+  struct stat status {};
+  require(::fstat(fd, &status) == 0, "{}: cannot ask for its size: {}", path.string(), reason());
+  return static_cast<uint64_t>(status.st_size);
+}
+
+// PATH.tmp, empty and locked. A lock that the file system does not know is done without.
+Descriptor open_aside(const fs::path& aside) {
+  for (;;) {
+    Descriptor file = open_regular(aside, O_WRONLY | O_CREAT | O_NOFOLLOW, "create");
+    while (::flock(file.get(), LOCK_EX) != 0 && errno == EINTR) {
+    }
+    struct stat opened {
+    }, named{};
+    require(::fstat(file.get(), &opened) == 0, "{}: cannot create: {}", aside.string(), reason());
+    const bool same =
+        ::lstat(aside.c_str(), &named) == 0 && named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
+    if (!same) continue;  // the writer that was waited for has put it into place
+    require(opened.st_nlink == 1, "{}: has {} names, so it is not a file that a writer left. Remove it.",
+            aside.string(), opened.st_nlink);
+    require(::ftruncate(file.get(), 0) == 0, "{}: cannot create: {}", aside.string(), reason());
+    return Descriptor(file.release());
+  }
 }
 
 void write_fully(int fd, const fs::path& path, const char* data, size_t size) {
@@ -41,25 +99,12 @@ void write_fully(int fd, const fs::path& path, const char* data, size_t size) {
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  require(fd >= 0, "{}: cannot open: {}", path.string(), reason());
-  struct stat status {};
-  const bool known = ::fstat(fd, &status) == 0;
-  if (!known || !S_ISREG(status.st_mode)) {
-    ::close(fd);
-    fail("{}: not a regular file", path.string());
-  }
-  size_ = static_cast<size_t>(status.st_size);
-  if (size_ > 0) {
-    void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (address == MAP_FAILED) {
-      const std::string why = reason();
-      ::close(fd);
-      fail("{}: cannot map {} bytes: {}", path.string(), size_, why);
-    }
-    data_ = static_cast<const std::byte*>(address);
-  }
-  ::close(fd);
+  const Descriptor file = open_regular(path, O_RDONLY, "open");
+  size_ = size_of(file.get(), path);
+  if (size_ == 0) return;
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  require(address != MAP_FAILED, "{}: cannot map {} bytes: {}", path.string(), size_, reason());
+  data_ = static_cast<const std::byte*>(address);
 }
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
@@ -74,23 +119,21 @@ MappedFile::~MappedFile() {
 }
 
 OutputFile::OutputFile(const fs::path& path) : path_(path) {
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  require(::unlink(path.c_str()) == 0 || errno == ENOENT, "{}: cannot replace: {}", path.string(), reason());
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   require(fd_ >= 0, "{}: cannot create: {}", path.string(), reason());
   buffer_.reserve(kBufferBytes);
 }
 
 OutputFile::OutputFile(const fs::path& path, uint64_t keep) : path_(path), position_(keep) {
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  require(fd_ >= 0, "{}: cannot open to go on writing: {}", path.string(), reason());
+  Descriptor file = open_regular(path, O_WRONLY | O_NOFOLLOW, "go on writing");
   const auto end = static_cast<off_t>(keep);
-  struct stat status {};
-  const bool whole = ::fstat(fd_, &status) == 0 && status.st_size >= end;
-  if (!whole || ::ftruncate(fd_, end) != 0 || ::lseek(fd_, end, SEEK_SET) != end) {
-    const std::string why = whole ? reason() : fmt::format("it has {} bytes", status.st_size);
-    ::close(fd_);
-    fail("{}: cannot go on behind byte {}: {}", path.string(), keep, why);
-  }
+  const uint64_t size = size_of(file.get(), path);
+  require(size >= keep, "{}: cannot go on behind byte {}: it has {} bytes", path.string(), keep, size);
+  require(::ftruncate(file.get(), end) == 0 && ::lseek(file.get(), end, SEEK_SET) == end,
+          "{}: cannot go on behind byte {}: {}", path.string(), keep, reason());
   buffer_.reserve(kBufferBytes);
+  fd_ = file.release();
 }
 
 OutputFile::~OutputFile() {
@@ -131,25 +174,66 @@ void OutputFile::close() {
   require(::close(fd) == 0, "{}: cannot close: {}", path_.string(), reason());
 }
 
-std::string read_text(const fs::path& path) { return std::string(MappedFile(path).text()); }
+// By read(2), not mapped: a file that shrinks meanwhile is a shorter text, not a signal.
+std::string read_text(const fs::path& path, size_t limit) {
+  const Descriptor file = open_regular(path, O_RDONLY, "open");
+  const uint64_t size = size_of(file.get(), path);
+  const auto check = [&](uint64_t bytes) {
+    require(bytes <= limit, "{}: {} bytes are more than the {} that such a file may have", path.string(), bytes, limit);
+  };
+  check(size);
+  std::string text(size, '\0');
+  size_t at = 0;
+  for (;;) {
+    if (at == text.size()) text.resize(at + 4096);  // it may have grown, or never knew its size
+    const ssize_t n = ::read(file.get(), text.data() + at, text.size() - at);
+    if (n < 0 && errno == EINTR) continue;
+    require(n >= 0, "{}: cannot read: {}", path.string(), reason());
+    if (n == 0) break;
+    at += static_cast<size_t>(n);
+    check(at);
+  }
+  text.resize(at);
+  return text;
+}
 
 void write_atomically(const fs::path& path, std::string_view text) {
   fs::path aside = path;
   aside += ".tmp";
-  {
-    OutputFile out(aside);
-    out.write(text);
-    out.close();
+  const Descriptor file = open_aside(aside);
+  try {
+    write_fully(file.get(), aside, text.data(), text.size());
+    require(::fsync(file.get()) == 0, "{}: cannot sync to disk: {}", aside.string(), reason());
+    publish(aside, path);
+  } catch (...) {
+    ::unlink(aside.c_str());
+    throw;
   }
-  publish(aside, path);
+}
+
+void append_text(const fs::path& path, std::string_view text) {
+  const Descriptor file = open_regular(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, "append");
+  const uint64_t size = size_of(file.get(), path);
+  const ssize_t n = ::write(file.get(), text.data(), text.size());
+  if (n == static_cast<ssize_t>(text.size())) return;
+  const std::string why = n < 0 ? reason() : "no space left?";
+  const bool mended = n <= 0 || ::ftruncate(file.get(), static_cast<off_t>(size)) == 0;
+  fail("{}: cannot append {} bytes: {}{}", path.string(), text.size(), why,
+       mended ? "" : ". A part of them stands at its end");
 }
 
 void publish(const fs::path& from, const fs::path& to) {
-  if (fs::is_directory(from)) sync_path(from);
+  if (fs::is_directory(from)) sync_file(from);
   std::error_code error;
   fs::rename(from, to, error);
   require(!error, "{}: cannot rename to {}: {}", from.string(), to.string(), error.message());
-  sync_path(to.has_parent_path() ? to.parent_path() : fs::path("."));
+  sync_file(to.has_parent_path() ? to.parent_path() : fs::path("."));
+}
+
+void sync_file(const fs::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  require(file.get() >= 0, "{}: cannot open to sync: {}", path.string(), reason());
+  require(::fsync(file.get()) == 0, "{}: cannot sync to disk: {}", path.string(), reason());
 }
 
 void require_writable(const fs::path& path) {
@@ -164,6 +248,16 @@ void make_directories(const fs::path& path) {
   fs::create_directories(path, error);
   require(!error && fs::is_directory(path), "{}: cannot create the directory: {}", path.string(),
           error ? error.message() : "a file of that name is in the way");
+}
+
+void make_subdirectory(const fs::path& path) {
+  std::error_code error;
+  fs::create_directory(path, error);
+  const fs::file_status status = fs::symlink_status(path, error);
+  require(fs::is_directory(status), "{}: cannot create the directory: {}", path.string(),
+          fs::is_symlink(status) ? "a symbolic link is in the way"
+          : fs::exists(status)   ? "a file of that name is in the way"
+                                 : error.message());
 }
 
 std::string checksum(std::span<const std::byte> bytes) {

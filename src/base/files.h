@@ -1,4 +1,6 @@
 // Files: mapped for reading, written whole or not at all. Every message names the file and the system's reason.
+// What stands in a file's place is looked at before it is opened: a pipe, a device or a directory is refused, not
+// waited for. Reading follows symbolic links; writing does not follow one that stands in the file's own place.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +14,9 @@ namespace longshot {
 
 namespace fs = std::filesystem;
 
-// A file mapped read-only. Moves; does not copy. An empty file gives an empty span.
+// A file mapped read-only. Moves; does not copy. An empty file gives an empty span. A file that another process
+// cuts short while it is mapped raises SIGBUS where the missing part is read: the program says so and ends
+// (cli/main.cc); a library user who fears that must catch the signal.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -36,6 +40,7 @@ class MappedFile {
 // cannot. A file that is not closed stays as it is.
 class OutputFile {
  public:
+  // A new file. One of that name is unlinked, not overwritten: whoever has it open or mapped keeps it.
   explicit OutputFile(const fs::path& path);
   // Goes on behind the first `keep` bytes of a file that exists; what follows them is dropped.
   OutputFile(const fs::path& path, uint64_t keep);
@@ -58,18 +63,26 @@ class OutputFile {
   std::vector<char> buffer_;
 };
 
-std::string read_text(const fs::path& path);
+// A text file whole; one larger than `limit` is refused before it is read.
+std::string read_text(const fs::path& path, size_t limit = size_t{256} << 20);
 
-// Writes beside, syncs and renames: readers see the old file or the new one, never a part.
+// Writes to PATH.tmp, syncs and renames: readers see the old file or the new one, never a part. Writers of one file
+// wait for each other; what a killed one left in PATH.tmp is written over.
 void write_atomically(const fs::path& path, std::string_view text);
+
+// One write at the end of the file; where it fails, the file is cut back to what it was.
+void append_text(const fs::path& path, std::string_view text);
 
 // Renames a finished file or directory into place and syncs the directory that holds it.
 void publish(const fs::path& from, const fs::path& to);
 
 // Throws if no file can be written there: no such directory, no right to, a directory of that name.
 void require_writable(const fs::path& path);
+void sync_file(const fs::path& path);  // or directory: what was written to it is on the disk
 
 void make_directories(const fs::path& path);
+// A directory of our own inside another: a symbolic link in its place is refused.
+void make_subdirectory(const fs::path& path);
 
 // CRC-32 (zlib's) of a range of memory, 8 hex digits.
 std::string checksum(std::span<const std::byte> bytes);

@@ -1,46 +1,60 @@
 #include "base/records.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-
 #include "base/error.h"
 
 namespace longshot {
+namespace {
 
-Json parse_json(std::string_view text, const std::string& origin) {
+// A line without its end: whole all the same if it is an object, since no part of an object is one.
+bool is_whole(std::string_view line, const std::string& origin) {
   try {
-    return Json::parse(text);
-  } catch (const Json::exception& e) {
-    fail("{}: not valid JSON ({})", origin, e.what());
+    return parse_json(line, origin).is_object();
+  } catch (const Error&) {
+    return false;
   }
 }
 
-Json read_json(const fs::path& path) { return parse_json(read_text(path), path.string()); }
-
-void write_json(const fs::path& path, const Json& value) { write_atomically(path, value.dump(2) + "\n"); }
-
-void append_record(const fs::path& path, const Json& record) {
-  const std::string line = record.dump() + "\n";
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  require(fd >= 0, "{}: cannot open to append: {}", path.string(), std::strerror(errno));
-  const ssize_t n = ::write(fd, line.data(), line.size());
-  const std::string why = std::strerror(errno);
-  ::close(fd);
-  require(n == static_cast<ssize_t>(line.size()), "{}: cannot append {} bytes: {}", path.string(), line.size(),
-          n < 0 ? why : "no space left?");
+size_t count_values(const Json& value) {
+  size_t count = 1;
+  if (value.is_structured()) {
+    for (const Json& part : value) count += count_values(part);
+  }
+  return count;
 }
 
-std::vector<Json> read_records(const fs::path& path) {
-  const std::string text = read_text(path);
+}  // namespace
+
+void append_record(const fs::path& path, const Json& record) {
+  std::string line = dump_json(record) + "\n";
+  if (fs::exists(path)) {
+    const MappedFile file(path);
+    const size_t end = file.text().rfind('\n') + 1;
+    const std::string_view rest = file.text().substr(end);
+    if (!rest.empty() && is_whole(rest, path.string())) {
+      line.insert(0, "\n");
+    } else if (!rest.empty()) {
+      OutputFile(path, end).close();
+    }
+  }
+  append_text(path, line);
+}
+
+std::vector<Json> read_records(const fs::path& path, const JsonLimits& limits) {
+  const std::string text = read_text(path, limits.bytes);
   std::vector<Json> records;
-  size_t begin = 0;
-  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    if (end == begin) continue;
-    records.push_back(parse_json(std::string_view(text).substr(begin, end - begin),
-                                 fmt::format("{}, line {}", path.string(), records.size() + 1)));
+  JsonLimits left = limits;
+  size_t number = 0;
+  for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
+    end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    ++number;
+    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    const std::string origin = fmt::format("{}, line {}", path.string(), number);
+    if (end == text.size() && !is_whole(line, origin)) break;
+    Json record = parse_json(line, origin, left);
+    require(record.is_object(), "{}: not an object", origin);
+    left.values -= count_values(record);
+    records.push_back(std::move(record));
   }
   return records;
 }

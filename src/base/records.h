@@ -1,23 +1,18 @@
 // Records: one JSON object a line, appended. Everything that is reported later is read from them.
 #pragma once
-#include <nlohmann/json.hpp>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/files.h"
+#include "base/json.h"
 
 namespace longshot {
 
-using Json = nlohmann::ordered_json;
+// Of a file of records, all lines together.
+inline constexpr JsonLimits kRecordLimits{.bytes = size_t{1} << 30, .values = 32'000'000};
 
-// Parses; a failure names the origin and the place.
-Json parse_json(std::string_view text, const std::string& origin);
-Json read_json(const fs::path& path);
-void write_json(const fs::path& path, const Json& value);  // atomically, indented
-
+// Adds a line. A last line that a crash cut short is dropped first.
 void append_record(const fs::path& path, const Json& record);
-// All whole lines; a last line cut short by a crash is left out.
-std::vector<Json> read_records(const fs::path& path);
+
+// All lines. A last one that was cut short is left out; any other that is not an object is an error that names it.
+std::vector<Json> read_records(const fs::path& path, const JsonLimits& limits = kRecordLimits);
 
 }  // namespace longshot

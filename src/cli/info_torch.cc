@@ -3,17 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "formats/fairseq.h"
 #include "formats/torch_file.h"
 
 namespace longshot {
 namespace {
-
-using nlohmann::ordered_json;
 
 struct TensorRow {
   std::string name;
@@ -74,7 +72,7 @@ std::string summary(const TorchFile& file, PickleValue value) {
   return "other";
 }
 
-ordered_json model_json(const FairseqCheckpoint& checkpoint) {
+Json model_json(const FairseqCheckpoint& checkpoint) {
   const FairseqConfig& c = checkpoint.config();
   return {{"architecture", c.architecture},
           {"layers", c.layers},
@@ -88,7 +86,7 @@ ordered_json model_json(const FairseqCheckpoint& checkpoint) {
           {"final_norm", c.final_norm},
           {"tied", c.tied || c.is_adaptive()},
           {"cutoffs", c.cutoffs},
-          {"adaptive_factor", c.is_adaptive() ? ordered_json(c.adaptive_factor) : ordered_json()},
+          {"adaptive_factor", c.is_adaptive() ? Json(c.adaptive_factor) : Json()},
           {"dropout", c.dropout},
           {"attention_dropout", c.attention_dropout},
           {"activation_dropout", c.activation_dropout},
@@ -100,19 +98,19 @@ const char* container_name(const TorchFile& file) {
   return file.container() == TorchFile::Container::kZip ? "zip" : "stream";
 }
 
-void print_json(const TorchFile& file, const std::vector<TensorRow>& rows, const ordered_json& model,
+void print_json(const TorchFile& file, const std::vector<TensorRow>& rows, const Json& model,
                 const std::string& why_no_model) {
-  ordered_json tensors = ordered_json::array();
+  Json tensors = Json::array();
   for (const TensorRow& row : rows) {
     tensors.push_back({{"name", row.name}, {"dtype", dtype_name(row.tensor->dtype)}, {"shape", row.tensor->shape}});
   }
-  ordered_json all{{"file", file.path().string()}, {"format", "pytorch"}, {"container", container_name(file)},
-                   {"bytes", file.file_bytes()},   {"fairseq", model},    {"tensors", tensors}};
+  Json all{{"file", file.path().string()}, {"format", "pytorch"}, {"container", container_name(file)},
+           {"bytes", file.file_bytes()},   {"fairseq", model},    {"tensors", tensors}};
   if (!why_no_model.empty()) all["cannot_import"] = why_no_model;
-  fmt::print("{}\n", all.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+  fmt::print("{}\n", dump_json(all, 2));
 }
 
-void print_text(const TorchFile& file, const std::vector<TensorRow>& rows, const ordered_json& model,
+void print_text(const TorchFile& file, const std::vector<TensorRow>& rows, const Json& model,
                 const std::string& why_no_model) {
   fmt::print("{}: PyTorch file ({} container), {} bytes, {} tensors\n", file.path().string(), container_name(file),
              file.file_bytes(), rows.size());
@@ -125,9 +123,7 @@ void print_text(const TorchFile& file, const std::vector<TensorRow>& rows, const
   if (!model.is_null()) {
     fmt::print("\nfairseq language model (the file does not say which position method it was trained with)\n");
     for (const auto& [key, value] : model.items()) {
-      fmt::print("  {:<22} {}\n", key,
-                 printable(value.is_string() ? value.get<std::string>()
-                                             : value.dump(-1, ' ', false, ordered_json::error_handler_t::replace)));
+      fmt::print("  {:<22} {}\n", key, printable(value.is_string() ? value.get<std::string>() : dump_json(value)));
     }
   } else if (!why_no_model.empty()) {
     fmt::print("\ncannot be imported: {}\n", printable(why_no_model));
@@ -144,7 +140,7 @@ void print_text(const TorchFile& file, const std::vector<TensorRow>& rows, const
 bool print_torch_info(const fs::path& path, bool json) {
   if (!looks_like_torch_file(path)) return false;
   const TorchFile file(path);
-  ordered_json model;
+  Json model;
   std::string why_no_model;
   if (FairseqCheckpoint::is_one(file)) {
     try {

@@ -130,7 +130,7 @@ Vocabulary read_vocabulary(const JsonTree& json, const std::string& origin) {
 }
 
 std::string gpt2_json(const std::string& vocab_json, const std::string& merges_txt, const std::string& origin) {
-  const JsonTree vocab = parse_tree(vocab_json, origin);
+  const JsonTree vocab = parse_json_tree(vocab_json, origin);
   require(vocab.is_object(), "{}: not an object of tokens and ids", origin);
   JsonTree merges = JsonTree::array();
   size_t number = 0;
@@ -145,9 +145,7 @@ std::string gpt2_json(const std::string& vocab_json, const std::string& merges_t
     if (vocab.contains(special) && vocab[special].is_number_integer())
       added.push_back(added_token(vocab[special].get<int32_t>(), special));
   }
-  return byte_level_bpe(vocab, std::move(merges), std::move(added))
-             .dump(1, ' ', false, JsonTree::error_handler_t::replace) +
-         "\n";
+  return dump_json(byte_level_bpe(vocab, std::move(merges), std::move(added)), 1) + "\n";
 }
 
 std::string bert_json(const std::string& vocab_txt, const std::string& origin) {
@@ -188,7 +186,7 @@ std::string bert_json(const std::string& vocab_txt, const std::string& origin) {
                         {"continuing_subword_prefix", "##"},
                         {"max_input_chars_per_word", 100},
                         {"vocab", vocab}}}};
-  return json.dump(1, ' ', false, JsonTree::error_handler_t::replace) + "\n";
+  return dump_json(json, 1) + "\n";
 }
 
 std::string trained_bpe_json(const std::vector<Merge>& merges) {
@@ -204,13 +202,12 @@ std::string trained_bpe_json(const std::vector<Merge>& merges) {
   for (size_t id = 0; id < tokens.size(); ++id) vocab[byte_level_text(tokens[id])] = id;
   const auto end = static_cast<int32_t>(tokens.size());
   vocab["<|endoftext|>"] = end;
-  return byte_level_bpe(std::move(vocab), std::move(pairs), JsonTree::array({added_token(end, "<|endoftext|>")}))
-             .dump(1, ' ', false, JsonTree::error_handler_t::replace) +
-         "\n";
+  JsonTree added = JsonTree::array({added_token(end, "<|endoftext|>")});
+  return dump_json(byte_level_bpe(std::move(vocab), std::move(pairs), std::move(added)), 1) + "\n";
 }
 
 std::unique_ptr<Tokenizer> hf_tokenizer(std::string text, const std::string& origin) {
-  const JsonTree json = parse_tree(text, origin);
+  const JsonTree json = parse_json_tree(text, origin);
   require(json.is_object() && json.contains("model") && json["model"].is_object(),
           "{}: not a tokenizer.json: it has no model", origin);
   const JsonTree& model = json["model"];

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "data/bpe.h"
-#include "data/json_tree.h"
+#include "base/json.h"
 
 namespace longshot {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/json_tree.h"
+#include "base/json.h"
 
 namespace longshot {
 

@@ -21,7 +21,7 @@ constexpr const char* kFileNames[] = {"tokenizer.byte.json", "tokenizer.dict.txt
 
 std::unique_ptr<Tokenizer> load_json(std::string text, const fs::path& path) {
   const std::string origin = path.string();
-  const JsonTree json = parse_tree(text, origin);
+  const JsonTree json = parse_json_tree(text, origin);
   if (json.contains("type") && json["type"] == "byte") return byte_tokenizer();
   if (json.contains("model") && json["model"].is_object()) return hf_tokenizer(std::move(text), origin);
   // GPT-2's vocab.json has its merges in a second file: merges.txt, or x-merges.txt beside x-vocab.json.

@@ -1,6 +1,6 @@
 // The kinds of tokenizer, each made from the text of its file; `origin` is the name used in messages.
 #pragma once
-#include "data/json_tree.h"
+#include "base/json.h"
 #include "data/tokenizer.h"
 #include "data/word_map.h"
 

@@ -3,57 +3,35 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace longshot {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors and this reader are little-endian");
 
-using nlohmann::json;
-using nlohmann::ordered_json;
-
-constexpr uint64_t kHeaderLimit = 100'000'000;  // the format's own
+constexpr uint64_t kHeaderLimit = 100'000'000;                          // the format's own
+constexpr JsonLimits kHeaderLimits{.bytes = kHeaderLimit, .depth = 3};  // {name: {shape: [..]}}
 constexpr uint64_t kAlignment = 8;
 constexpr const char* kMetadataKey = "__metadata__";
 
-// The header's JSON: {name: {dtype, shape, data_offsets}}; nothing in it nests deeper and no key comes twice.
-json parse_header(const std::string& file, std::string_view text) {
-  constexpr int kDepthLimit = 4;
-  std::vector<std::set<std::string>> keys(kDepthLimit + 1);
-  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
-      require(depth < kDepthLimit, "{}: the header nests deeper than {} levels", file, kDepthLimit);
-      keys[depth + 1].clear();
-    } else if (event == json::parse_event_t::key) {
-      require(keys[depth].insert(value.get<std::string>()).second, "{}: the header has the name \"{}\" twice", file,
-              value.get<std::string>());
-    }
-    return true;
-  };
-  try {
-    return json::parse(text, watch);
-  } catch (const json::exception& e) {
-    fail("{}: the header is not valid JSON: {}", file, e.what());
-  }
-}
-
-uint64_t unsigned_at(const std::string& file, const std::string& tensor, const json& value, const char* what) {
+uint64_t unsigned_at(const std::string& file, const std::string& tensor, const JsonTree& value, const char* what) {
   require(value.is_number_unsigned(), "{}: tensor \"{}\": {} has the value {}, not a whole number from 0 on", file,
           tensor, what, value.dump());
   return value.get<uint64_t>();
 }
 
-const json& array_field(const std::string& file, const std::string& tensor, const json& object, const char* key) {
+const JsonTree& array_field(const std::string& file, const std::string& tensor, const JsonTree& object,
+                            const char* key) {
   const auto field = object.find(key);
   require(field != object.end() && field->is_array(), "{}: tensor \"{}\" has no list \"{}\"", file, tensor, key);
   return *field;
 }
 
-NamedTensor read_entry(const std::string& file, const std::string& name, const json& object,
+NamedTensor read_entry(const std::string& file, const std::string& name, const JsonTree& object,
                        std::span<const std::byte> data) {
   require(object.is_object(), "{}: the entry of tensor \"{}\" is not an object", file, name);
   require(object.size() == 3, "{}: the entry of tensor \"{}\" has {} fields, not dtype, shape and data_offsets", file,
@@ -67,7 +45,7 @@ NamedTensor read_entry(const std::string& file, const std::string& name, const j
           name, type->get<std::string>());
   tensor.dtype = *dtype;
 
-  for (const json& extent : array_field(file, name, object, "shape")) {
+  for (const JsonTree& extent : array_field(file, name, object, "shape")) {
     const uint64_t value = unsigned_at(file, name, extent, "an extent");
     require(value <= INT64_MAX, "{}: tensor \"{}\": the extent {} is not possible", file, name, value);
     tensor.shape.push_back(static_cast<int64_t>(value));
@@ -77,7 +55,7 @@ NamedTensor read_entry(const std::string& file, const std::string& name, const j
           "{}: tensor \"{}\" of shape {} cannot lie in {} bytes of data", file, name, shape_text(tensor.shape),
           data.size());
 
-  const json& offsets = array_field(file, name, object, "data_offsets");
+  const JsonTree& offsets = array_field(file, name, object, "data_offsets");
   require(offsets.size() == 2, "{}: tensor \"{}\" has {} data_offsets, not 2", file, name, offsets.size());
   const uint64_t begin = unsigned_at(file, name, offsets[0], "a data offset");
   const uint64_t end = unsigned_at(file, name, offsets[1], "a data offset");
@@ -91,7 +69,7 @@ NamedTensor read_entry(const std::string& file, const std::string& name, const j
   return tensor;
 }
 
-SafetensorsMetadata read_metadata(const std::string& file, const json& object) {
+SafetensorsMetadata read_metadata(const std::string& file, const JsonTree& object) {
   require(object.is_object(), "{}: {} is not an object", file, kMetadataKey);
   SafetensorsMetadata metadata;
   for (const auto& [key, value] : object.items()) {
@@ -103,9 +81,16 @@ SafetensorsMetadata read_metadata(const std::string& file, const json& object) {
 
 std::string header_text(const std::string& file, std::span<const NamedTensor> tensors,
                         const SafetensorsMetadata& metadata) {
-  ordered_json header = ordered_json::object();
+  std::string text = "{";
+  const auto add = [&](const std::string& name, const Json& value) {
+    try {
+      text += (text.size() > 1 ? "," : "") + Json(name).dump() + ":" + value.dump();
+    } catch (const Json::exception&) {
+      fail("{}: cannot write the name or text \"{}\": it is not UTF-8", file, name);
+    }
+  };
   std::set<std::string_view> seen{kMetadataKey};
-  if (!metadata.empty()) header[kMetadataKey] = metadata;
+  if (!metadata.empty()) add(kMetadataKey, metadata);
   uint64_t offset = 0;
   for (const NamedTensor& t : tensors) {
     require(seen.insert(t.name).second, "{}: cannot write two tensors of the name \"{}\"", file, t.name);
@@ -114,17 +99,11 @@ std::string header_text(const std::string& file, std::span<const NamedTensor> te
                 t.bytes.size() % dtype_size(t.dtype) == 0,
             "{}: tensor \"{}\" of type {} and shape {} cannot have {} bytes", file, t.name, dtype_name(t.dtype),
             shape_text(t.shape), t.bytes.size());
-    header.emplace(t.name, ordered_json{{"dtype", dtype_name(t.dtype)},
-                                        {"shape", t.shape},
-                                        {"data_offsets", {offset, offset + t.bytes.size()}}});
+    add(t.name,
+        {{"dtype", dtype_name(t.dtype)}, {"shape", t.shape}, {"data_offsets", {offset, offset + t.bytes.size()}}});
     offset += t.bytes.size();
   }
-  std::string text;
-  try {
-    text = header.dump();
-  } catch (const json::exception& e) {
-    fail("{}: a tensor name or metadata value is not UTF-8: {}", file, e.what());
-  }
+  text += "}";
   text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
   require(text.size() <= kHeaderLimit, "{}: a header of {} bytes is above the format's limit of {}", file, text.size(),
           kHeaderLimit);
@@ -155,7 +134,7 @@ Safetensors::Safetensors(const fs::path& path) : file_(path) {
   require(length <= file_.size() - sizeof length,
           "{}: claims a header of {} bytes, but only {} follow. Was the copy interrupted?", file, length,
           file_.size() - sizeof length);
-  const json header = parse_header(file, file_.text().substr(sizeof length, length));
+  const JsonTree header = parse_json_tree(file_.text().substr(sizeof length, length), file + ", header", kHeaderLimits);
   require(header.is_object(), "{}: the header is not a JSON object", file);
   const std::span<const std::byte> data = file_.bytes().subspan(sizeof length + length);
 

@@ -284,7 +284,7 @@ TEST(Bpe, TheCacheForgetsAndStaysRight) {
   EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
 }
 
-JsonTree trained_json() { return parse_tree(trained(50)->file(), "trained"); }
+JsonTree trained_json() { return parse_json_tree(trained(50)->file(), "trained"); }
 
 TEST(TokenizerJson, SavedAndReadAgain) {
   const TemporaryDir dir;

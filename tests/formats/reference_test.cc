@@ -132,7 +132,7 @@ class ReferenceTraining : public testing::TestWithParam<GoldenCase> {
 };
 
 TEST_P(ReferenceTraining, GradientsOfEveryParameter) {
-  const Json meta = Json::parse(read_text(kGolden / "meta.json"));
+  const Json meta = read_json(kGolden / "meta.json");
   EXPECT_NEAR(run(1), meta["adaptive_loss_sum"].get<double>(), 1e-3);
   const auto golden = read_npz(kGolden / "grads_sumloss.npz");
   const auto& tensors = model_->parameters().tensors();
@@ -143,7 +143,7 @@ TEST_P(ReferenceTraining, GradientsOfEveryParameter) {
 
 // Clipping to 0.1 and Nesterov steps with momentum 0.99, as the paper trains.
 TEST_P(ReferenceTraining, ThreeStepsOfNag) {
-  const Json meta = Json::parse(read_text(kGolden / "meta.json"));
+  const Json meta = read_json(kGolden / "meta.json");
   Parameters& parameters = model_->parameters();
   std::vector<float> velocity(parameters.values().size(), 0.0f);
   float lr_before = 1;

@@ -1,0 +1,12 @@
+// Text from files on its way to a terminal: names may hold anything, escape sequences too.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace longshot {
+
+// The text with every control character (below U+0020, U+007F to U+009F), every mark that turns the direction of
+// writing and every byte that is not UTF-8 spelled out, as \x1b or \u202e. Line ends and tabs stay where `lines` says so.
+std::string printable(std::string_view text, bool lines = false);
+
+}  // namespace longshot

@@ -1,0 +1,31 @@
+#include "base/printable.h"
+
+#include <gtest/gtest.h>
+
+namespace longshot {
+namespace {
+
+TEST(Printable, LeavesTextAlone) {
+  const std::string text = "layers.0/weight \"x\" \\ \xC3\xA9 \xE6\x97\xA5 \xF0\x9F\x98\x80";
+  EXPECT_EQ(printable(text), text);
+}
+
+TEST(Printable, SpellsOutWhatATerminalWouldAct) {
+  EXPECT_EQ(printable("\x1b[31mred\x07\r\b"), "\\x1b[31mred\\x07\\x0d\\x08");
+  EXPECT_EQ(printable("\xC2\x9B"
+                      "31m"),
+            "\\x9b31m");  // the one-character form of ESC [
+  EXPECT_EQ(printable("a\xE2\x80\xAE"
+                      "b"),
+            "a\\u202eb");
+  EXPECT_EQ(printable("\xFF\x7F"), "\\xff\\x7f");
+  EXPECT_EQ(printable(std::string_view("a\0b", 3)), "a\\x00b");
+}
+
+TEST(Printable, KeepsLinesWhereAsked) {
+  EXPECT_EQ(printable("a\n\tb"), "a\\x0a\\x09b");
+  EXPECT_EQ(printable("a\n\tb\x1b\r", true), "a\n\tb\\x1b\\x0d");
+}
+
+}  // namespace
+}  // namespace longshot
