@@ -79,7 +79,7 @@ inline void torch_file(std::string_view bytes) {
   write(scratch(".pt"), bytes);
   const TorchFile file(scratch(".pt"));
   const FairseqCheckpoint checkpoint(file);
-  checkpoint.verify_ties();
+  checkpoint.verify();
   for (const FairseqTensor& t : checkpoint.tensors()) {
     std::vector<float> out(static_cast<size_t>(*element_count(t.shape)));
     copy_to_float(t, out);

@@ -36,4 +36,12 @@ std::string printable(std::string_view text, bool lines) {
   return out;
 }
 
+std::string shown(std::string_view name) {
+  constexpr size_t kMost = 80;
+  if (name.size() <= kMost) return printable(name);
+  size_t cut = kMost;
+  while (cut > 0 && (static_cast<unsigned char>(name[cut]) & 0xC0) == 0x80) --cut;  // between two characters
+  return printable(name.substr(0, cut)) + "...";
+}
+
 }  // namespace longshot

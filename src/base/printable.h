@@ -9,4 +9,7 @@ namespace longshot {
 // writing and every byte that is not UTF-8 spelled out, as \x1b or \u202e. Line ends and tabs stay where `lines` says so.
 std::string printable(std::string_view text, bool lines = false);
 
+// A name for a message: printable, and cut after 80 bytes.
+std::string shown(std::string_view name);
+
 }  // namespace longshot

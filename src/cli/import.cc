@@ -25,7 +25,7 @@ class ImportCommand : public Command {
     require(FairseqCheckpoint::is_one(file),
             "{}: a PyTorch file, but not a checkpoint of fairseq's: it lacks model, cfg and args", args[0]);
     const FairseqCheckpoint checkpoint(file);
-    checkpoint.verify_ties();
+    checkpoint.verify();
     const ModelConfig config = model_config_of(checkpoint, position_);
     const std::unique_ptr<Tokenizer> tokenizer = dict_.empty() ? nullptr : load_tokenizer(dict_);
     require(!tokenizer || tokenizer->vocab_size() == config.vocab,
@@ -33,7 +33,7 @@ class ImportCommand : public Command {
             tokenizer ? tokenizer->vocab_size() : 0, config.vocab);
 
     Transformer model(config, false);
-    load_weights(checkpoint, model);
+    import_weights(checkpoint, model);
     RunWriter run{RunDir(out_)};
     require_usage(run.checkpoints().empty(), "{}: holds a run already. Give another --out.", out_);
     run.begin_at(0);

@@ -1,8 +1,11 @@
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <exception>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/version.h"
 #include "cli/command.h"
 
@@ -44,22 +47,35 @@ int run(const std::vector<std::string>& argv) {
   fail_usage("unknown command '{}'.{} `longshot --help` lists all.", argv[0], did_you_mean(argv[0], names));
 }
 
+// Files are mapped. Where another process cuts one short meanwhile, the kernel has nothing to show and sends this.
+extern "C" void on_missing_page(int) {
+  constexpr std::string_view kMessage = "longshot: a file became shorter while it was being read. Is it being written?\n";
+  [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  ::_exit(1);
+}
+
+// What the error says may hold names from files: whatever they contain, a terminal shall not act on it.
+void print_error(std::string_view what) {
+  std::fflush(stdout);
+  fmt::print(stderr, "longshot: {}\n", printable(what, true));
+}
+
 }  // namespace
 }  // namespace longshot
 
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error of write(), with a message
+  std::signal(SIGBUS, longshot::on_missing_page);
   try {
     return longshot::run({argv + 1, argv + argc});
   } catch (const longshot::Error& e) {
-    std::fflush(stdout);
-    fmt::print(stderr, "longshot: {}\n", e.what());
+    longshot::print_error(e.what());
     return e.kind() == longshot::Error::Kind::kUsage ? 2 : 1;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "longshot: out of memory. Use a smaller model, batch or length.\n");
+    longshot::print_error("out of memory. Use a smaller model, batch or length.");
     return 1;
   } catch (const std::exception& e) {
-    fmt::print(stderr, "longshot: {}\n", e.what());
+    longshot::print_error(e.what());
     return 1;
   }
 }

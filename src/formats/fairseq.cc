@@ -2,11 +2,13 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
 
 #include "base/error.h"
+#include "base/printable.h"
 
 namespace longshot {
 namespace {
@@ -162,8 +164,6 @@ FairseqConfig read_config(const TorchFile& file) {
   config.final_norm = !s.flag("no_decoder_final_norm");
   config.embed_scale = !s.flag("no_scale_embedding");
   config.tied = s.flag("share_decoder_input_output_embed");
-  config.token_positions = !s.flag("no_token_positional_embeddings");
-  config.begins_with_bos = s.flag("add_bos_token");
   config.dropout = s.rate("dropout", 0.1);
   config.attention_dropout = s.rate("attention_dropout", 0);
   config.activation_dropout = s.rate("activation_dropout", 0);
@@ -178,15 +178,15 @@ FairseqConfig read_config(const TorchFile& file) {
 class FairseqMapper {
  public:
   FairseqMapper(const TorchFile& file, FairseqCheckpoint& out)
-      : file_(file.path().string()), out_(out), config_(out.config_) {
+      : file_(file.path().string()), bytes_(file.file_bytes()), out_(out), config_(out.config_) {
     const PickleItems* model = fields_at(pickle_fields(file.root()), "model");
     require(model, "{}: has no \"model\", so it is not a checkpoint of fairseq's", file_);
     for (const auto& [key, value] : *model) {
       const auto name = pickle_text(key);
       require(name.has_value(), "{}: a tensor of the model has no name", file_);
       const TorchTensor* tensor = file.tensor(value);
-      require(tensor, "{}: {} is not a tensor", file_, *name);
-      require(left_.emplace(current_name(std::string(*name)), *tensor).second, "{}: has {} twice", file_, *name);
+      require(tensor, "{}: {} is not a tensor", file_, shown(*name));
+      require(left_.emplace(current_name(std::string(*name)), *tensor).second, "{}: has {} twice", file_, shown(*name));
     }
   }
 
@@ -198,8 +198,9 @@ class FairseqMapper {
     if (config_.final_norm) map_norm("final_norm", "decoder.layer_norm");
     if (left_.empty()) return;
     std::vector<std::string> names;
-    for (const auto& [name, tensor] : left_) names.push_back(name);
-    if (names.size() > 5) names.resize(5);
+    for (const auto& [name, tensor] : left_) {
+      if (names.size() < 5) names.push_back(shown(name));
+    }
     fail("{}: {} tensors have no place in a model of this configuration, e.g. {}", file_, left_.size(),
          fmt::join(names, ", "));
   }
@@ -236,6 +237,10 @@ class FairseqMapper {
     require(is_floating(tensor.dtype), "{}: {} has elements of type {}, not floating-point", file_, key,
             dtype_name(tensor.dtype));
     left_.erase(found);
+    taken_ += static_cast<uint64_t>(tensor.size()) * dtype_size(tensor.dtype);
+    require(taken_ <= 2 * bytes_,
+            "{}: its tensors have more than {} bytes, the file only {}: they repeat what it holds", file_, 2 * bytes_,
+            bytes_);
     return tensor;
   }
 
@@ -334,6 +339,7 @@ class FairseqMapper {
   }
 
   std::string file_;
+  uint64_t bytes_, taken_ = 0;  // of the file, of the tensors taken so far
   FairseqCheckpoint& out_;
   FairseqConfig& config_;
   float version_ = 1;  // of the decoder, where the file does not say
@@ -345,8 +351,7 @@ int64_t FairseqConfig::band_dim(size_t band) const {
       std::floor(static_cast<double>(dim) / std::pow(adaptive_factor, static_cast<double>(band))));
 }
 
-FairseqCheckpoint::FairseqCheckpoint(const TorchFile& file)
-    : file_name_(file.path().string()), config_(read_config(file)) {
+FairseqCheckpoint::FairseqCheckpoint(const TorchFile& file) : file_(file), config_(read_config(file)) {
   FairseqMapper(file, *this).run();
 }
 
@@ -361,10 +366,11 @@ int64_t FairseqCheckpoint::parameter_count() const {
   return count;
 }
 
-void FairseqCheckpoint::verify_ties() const {
+void FairseqCheckpoint::verify() const {
+  file_.verify_checksums();
   for (const Tie& tie : ties_) {
-    require(same_content(tie.a, tie.b), "{}: {} and {} should be one tensor, but their values differ", file_name_,
-            tie.first, tie.second);
+    require(same_content(tie.a, tie.b), "{}: {} and {} should be one tensor, but their values differ",
+            file_.path().string(), tie.first, tie.second);
   }
 }
 
@@ -379,6 +385,9 @@ void copy_to_float(const FairseqTensor& tensor, std::span<float> out) {
   }
   require(at == out.size(), "{} of shape {} does not have {} elements", tensor.name, shape_text(tensor.shape),
           out.size());
+  const auto wrong = std::find_if(out.begin(), out.end(), [](float v) { return !std::isfinite(v); });
+  require(wrong == out.end(), "{}: element {} is {}. The checkpoint is damaged, or its training had failed.",
+          tensor.name, wrong - out.begin(), wrong == out.end() ? 0.0f : *wrong);
 }
 
 }  // namespace longshot

@@ -17,10 +17,8 @@ struct FairseqConfig {
   int64_t updates = 0;  // optimizer steps done; 0 when the file does not say
   std::string activation = "relu";
   bool final_norm = true;
-  bool embed_scale = true;      // embeddings times sqrt(dim)
-  bool tied = false;            // one matrix for input and output (not adaptive)
-  bool token_positions = true;  // false: trained with --no-token-positional-embeddings
-  bool begins_with_bos = false;
+  bool embed_scale = true;  // embeddings times sqrt(dim)
+  bool tied = false;        // one matrix for input and output (not adaptive)
   double dropout = 0.1, attention_dropout = 0, activation_dropout = 0, adaptive_dropout = 0;
   std::vector<int64_t> cutoffs;  // adaptive input and softmax: first ids of bands 1, 2, ...; empty: not adaptive
   double adaptive_factor = 4;    // band k has vectors of dim / factor^k elements
@@ -40,8 +38,9 @@ struct FairseqTensor {
 
 class FairseqCheckpoint {
  public:
-  // Checks names, shapes and configuration against each other. No weights are read.
-  explicit FairseqCheckpoint(const TorchFile& file);
+  // Checks names, shapes and configuration against each other. No weights are read. All tensors together, shared ones
+  // counted each time, have at most twice the bytes of the file.
+  explicit FairseqCheckpoint(const TorchFile& file);  // the file must outlive it
 
   static bool is_one(const TorchFile& file);  // has the parts of a fairseq checkpoint
 
@@ -49,8 +48,9 @@ class FairseqCheckpoint {
   const std::vector<FairseqTensor>& tensors() const { return tensors_; }
   int64_t parameter_count() const;
 
-  // Throws if tensors that the configuration calls tied differ anywhere. Reads those that are stored twice.
-  void verify_ties() const;
+  // Throws if a checksum of the file is wrong, or if tensors that the configuration calls tied differ anywhere. Reads
+  // the whole file.
+  void verify() const;
 
  private:
   struct Tie {
@@ -59,12 +59,13 @@ class FairseqCheckpoint {
   };
   friend class FairseqMapper;
 
-  std::string file_name_;
+  const TorchFile& file_;
   FairseqConfig config_;
   std::vector<FairseqTensor> tensors_;
   std::vector<Tie> ties_;
 };
 
+// Copies a tensor of ours row-major into out. A value that is not finite is refused, with the tensor's name.
 void copy_to_float(const FairseqTensor& tensor, std::span<float> out);
 
 }  // namespace longshot

@@ -43,7 +43,7 @@ ModelConfig model_config_of(const FairseqCheckpoint& checkpoint, const std::stri
   return config;
 }
 
-void load_weights(const FairseqCheckpoint& checkpoint, Transformer& model) {
+void import_weights(const FairseqCheckpoint& checkpoint, Transformer& model) {
   std::map<std::string, const FairseqTensor*> left;
   for (const FairseqTensor& t : checkpoint.tensors()) left.emplace(t.name, &t);
   Parameters& parameters = model.parameters();

@@ -11,6 +11,6 @@ namespace longshot {
 ModelConfig model_config_of(const FairseqCheckpoint& checkpoint, const std::string& position);
 
 // Copies every tensor from the mapped file into the model. Both must have the same tensors.
-void load_weights(const FairseqCheckpoint& checkpoint, Transformer& model);
+void import_weights(const FairseqCheckpoint& checkpoint, Transformer& model);
 
 }  // namespace longshot

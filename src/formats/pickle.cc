@@ -4,9 +4,11 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <map>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/printable.h"
 
 namespace longshot {
 
@@ -99,7 +101,10 @@ enum Op : unsigned char {
 class PickleMachine {
  public:
   PickleMachine(Pickle& pickle, std::span<const std::byte> bytes, const std::string& name)
-      : pickle_(pickle), bytes_(bytes.first(std::min(bytes.size(), Pickle::kMaxBytes))), name_(name) {}
+      : pickle_(pickle),
+        bytes_(bytes.first(std::min(bytes.size(), Pickle::kMaxBytes))),
+        most_nodes_(std::min(Pickle::kMaxNodes, Pickle::kFreeNodes + bytes_.size() / 2)),
+        name_(name) {}
 
   void run() {
     for (;;) {
@@ -118,6 +123,7 @@ class PickleMachine {
   using Values = std::vector<PickleNode*>;
 
   void step(Op op) {
+    if (scalar(op) || container(op) || memo(op) || object(op)) return;
     switch (op) {
       case kProtocol: {
         const int protocol = take<uint8_t>();
@@ -138,13 +144,21 @@ class PickleMachine {
         return;
       case kDup:
         return push_again(top());
+      default:
+        fail("{}: byte {}: pickle opcode 0x{:02x} is not one of those PyTorch writes. Is the file damaged?", name_,
+             at_ - 1, static_cast<int>(op));
+    }
+  }
 
+  // Each of these four does what the opcode says, or returns false: it is none of theirs.
+  bool scalar(Op op) {
+    switch (op) {
       case kNone:
-        return push(PickleNone{});
+        return push_once(none_, PickleNone{});
       case kTrue:
-        return push(true);
+        return push_once(true_, true);
       case kFalse:
-        return push(false);
+        return push_once(false_, false);
       case kBinInt:
         return push(int64_t{take<int32_t>()});
       case kBinInt1:
@@ -172,9 +186,15 @@ class PickleMachine {
       case kBinBytes8:
       case kByteArray8:
         return push(PickleBytes{take_text(take<uint64_t>())});
+      default:
+        return false;
+    }
+  }
 
+  bool container(Op op) {
+    switch (op) {
       case kEmptyTuple:
-        return push_sequence(Kind::kTuple, {});
+        return push_once(empty_tuple_, PickleSequence{Kind::kTuple, {}});
       case kTuple1:
         return push_sequence(Kind::kTuple, pop_last(1));
       case kTuple2:
@@ -207,21 +227,35 @@ class PickleMachine {
         return set_items(pop_last(2));
       case kSetItems:
         return set_items(pop_to_mark());
+      default:
+        return false;
+    }
+  }
 
+  bool memo(Op op) {
+    switch (op) {
       case kBinGet:
-        return push_again(recall(take<uint8_t>()));
+        push_again(recall(take<uint8_t>()));
+        return true;
       case kLongBinGet:
-        return push_again(recall(take<uint32_t>()));
+        push_again(recall(take<uint32_t>()));
+        return true;
       case kBinPut:
         memo_[take<uint8_t>()] = top();
-        return;
+        return true;
       case kLongBinPut:
         memo_[take<uint32_t>()] = top();
-        return;
+        return true;
       case kMemoize:
         memo_[static_cast<uint32_t>(memo_.size())] = top();
-        return;
+        return true;
+      default:
+        return false;
+    }
+  }
 
+  bool object(Op op) {
+    switch (op) {
       case kGlobal: {
         const std::string_view module = take_line();
         return push_global({module, take_line()});
@@ -247,11 +281,10 @@ class PickleMachine {
         PickleNode* state = pop();
         // A dict's or list's own attributes (OrderedDict._metadata) carry nothing that is read here.
         if (auto* record = std::get_if<PickleRecord>(&top()->value)) record->state = state;
-        return;
+        return true;
       }
       default:
-        fail("{}: byte {}: pickle opcode 0x{:02x} is not one of those PyTorch writes. Is the file damaged?", name_,
-             at_ - 1, static_cast<int>(op));
+        return false;
     }
   }
 
@@ -281,10 +314,23 @@ class PickleMachine {
   }
 
   template <class T>
-  void push(T value) {
-    require(pickle_.nodes_.size() < Pickle::kMaxNodes, "{}: the pickle holds more than {} values", name_,
-            Pickle::kMaxNodes);
+  bool push(T value) {
+    require(pickle_.nodes_.size() < most_nodes_, "{}: the pickle of {} bytes holds more than {} values", name_,
+            bytes_.size(), most_nodes_);
     push_again(&pickle_.nodes_.emplace_back(PickleNode{std::move(value)}));
+    return true;
+  }
+
+  // Values of one byte that nothing can change are all the same one.
+  template <class T>
+  bool push_once(PickleNode*& known, T value) {
+    if (known) {
+      push_again(known);
+    } else {
+      push(std::move(value));
+      known = stack_.back();
+    }
+    return true;
   }
 
   void push_again(PickleNode* node) {
@@ -292,28 +338,28 @@ class PickleMachine {
     stack_.push_back(node);
   }
 
-  void push_sequence(Kind kind, const Values& values) {
-    push(PickleSequence{kind, std::vector<PickleValue>(values.begin(), values.end())});
+  bool push_sequence(Kind kind, const Values& values) {
+    return push(PickleSequence{kind, std::vector<PickleValue>(values.begin(), values.end())});
   }
 
-  void push_long(uint64_t size) {
+  bool push_long(uint64_t size) {
     const std::string_view raw = take_text(size);
     if (size > 8) return push(PickleLong{raw});
     const bool negative = size > 0 && (raw.back() & 0x80);
     int64_t value = negative ? -1 : 0;  // the sign fills the bytes that are not there
     std::memcpy(&value, raw.data(), size);
-    push(value);
+    return push(value);
   }
 
-  void push_global(PickleGlobal global) {
+  bool push_global(PickleGlobal global) {
     require(!is_hostile(global),
             "{}: byte {}: the pickle names {}.{}, which no checkpoint needs. It was not called; do not trust "
             "this file.",
-            name_, at_, global.module, global.name);
-    push(global);
+            name_, at_, shown(global.module), shown(global.name));
+    return push(global);
   }
 
-  void push_call(PickleNode* callable, PickleNode* arguments) {
+  bool push_call(PickleNode* callable, PickleNode* arguments) {
     const auto* global = callable->get<PickleGlobal>();
     const auto* tuple = arguments->get<PickleSequence>();
     require(global && tuple && tuple->kind == Kind::kTuple,
@@ -325,7 +371,7 @@ class PickleMachine {
       if (list) count_copies(list->elements.size());
       return push(PickleSequence{Kind::kSet, list ? list->elements : std::vector<PickleValue>{}});
     }
-    push(PickleRecord{*global, arguments, nullptr, {}, {}});
+    return push(PickleRecord{*global, arguments, nullptr, {}, {}});
   }
 
   // One opcode may copy a long list, and come again and again.
@@ -335,7 +381,7 @@ class PickleMachine {
   }
 
   // OrderedDict() or, by Python 2, OrderedDict([[key, value], ...]).
-  void push_ordered_dict(const PickleSequence& arguments) {
+  bool push_ordered_dict(const PickleSequence& arguments) {
     PickleDict dict;
     for (const PickleValue list : arguments.elements) {
       const auto* pairs = list->get<PickleSequence>();
@@ -348,10 +394,10 @@ class PickleMachine {
         dict.items.emplace_back(pair->elements[0], pair->elements[1]);
       }
     }
-    push(std::move(dict));
+    return push(std::move(dict));
   }
 
-  void append(const Values& values) {
+  bool append(const Values& values) {
     PickleNode* target = top();
     auto* list = std::get_if<PickleSequence>(&target->value);
     auto* record = std::get_if<PickleRecord>(&target->value);
@@ -359,9 +405,10 @@ class PickleMachine {
             name_, at_);
     auto& elements = list ? list->elements : record->elements;
     elements.insert(elements.end(), values.begin(), values.end());
+    return true;
   }
 
-  void set_items(const Values& values) {
+  bool set_items(const Values& values) {
     PickleNode* target = top();
     auto* dict = std::get_if<PickleDict>(&target->value);
     auto* record = std::get_if<PickleRecord>(&target->value);
@@ -369,6 +416,7 @@ class PickleMachine {
             "{}: byte {}: the pickle sets {} keys and values of what is not a dict", name_, at_, values.size());
     PickleItems& items = dict ? dict->items : record->items;
     for (size_t i = 0; i < values.size(); i += 2) items.emplace_back(values[i], values[i + 1]);
+    return true;
   }
 
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
@@ -462,12 +510,14 @@ class PickleMachine {
 
   Pickle& pickle_;
   std::span<const std::byte> bytes_;
+  size_t most_nodes_;
   const std::string& name_;
   size_t at_ = 0;
   size_t copies_ = 0;
   Values stack_;
   std::vector<size_t> marks_;
-  std::unordered_map<uint32_t, PickleNode*> memo_;
+  std::map<uint32_t, PickleNode*> memo_;  // not hashed: the file chooses the keys
+  PickleNode *none_ = nullptr, *true_ = nullptr, *false_ = nullptr, *empty_tuple_ = nullptr;
 };
 
 Pickle::Pickle(std::span<const std::byte> bytes, std::string name) { PickleMachine(*this, bytes, name).run(); }

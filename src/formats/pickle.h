@@ -69,8 +69,9 @@ struct PickleNode {
 // read from.
 class Pickle {
  public:
+  // A value takes some hundred bytes: at most one for every two bytes of the pickle, beside a few for small ones.
   static constexpr size_t kMaxBytes = size_t{64} << 20;
-  static constexpr size_t kMaxNodes = size_t{4} << 20;
+  static constexpr size_t kMaxNodes = size_t{4} << 20, kFreeNodes = 10'000;
   static constexpr int kMaxDepth = 500;
 
   // Reads one pickle from the front of `bytes`. `name` stands in front of every message.

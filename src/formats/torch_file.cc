@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "formats/zip_archive.h"
+#include "base/printable.h"
 
 namespace longshot {
 namespace {
@@ -58,8 +58,10 @@ std::optional<StorageId> read_storage_id(const PickleReference& reference, const
   const auto dtype = storage_dtype(parts[1]);
   const auto key = pickle_text(parts[2]);
   const auto elements = pickle_int(parts[4]);
-  require(key && elements && *elements >= 0, "{}: a storage's id has no key or no size", file);
-  require(dtype.has_value(), "{}: storage {} has an element type that this program does not read", file, *key);
+  constexpr size_t kLongestKey = 200;  // PyTorch's are numbers; longer ones would be compared again and again
+  require(key && key->size() <= kLongestKey && elements && *elements >= 0, "{}: a storage's id has no key or no size",
+          file);
+  require(dtype.has_value(), "{}: storage {} has an element type that this program does not read", file, shown(*key));
   StorageId storage{*dtype, *key, *elements, 0, *elements};
   if (parts.size() == 6 && !parts[5]->get<PickleNone>()) {
     const auto* view = parts[5]->get<PickleSequence>();
@@ -67,7 +69,7 @@ std::optional<StorageId> read_storage_id(const PickleReference& reference, const
     const auto offset = complete ? pickle_int(view->elements[1]) : std::nullopt;
     const auto size = complete ? pickle_int(view->elements[2]) : std::nullopt;
     require(offset && size && *offset >= 0 && *size >= 0 && *offset <= *elements && *size <= *elements - *offset,
-            "{}: a view of storage {} does not lie inside its {} elements", file, *key, *elements);
+            "{}: a view of storage {} does not lie inside its {} elements", file, shown(*key), *elements);
     storage.view_offset = *offset;
     storage.view_elements = *size;
   }
@@ -76,7 +78,7 @@ std::optional<StorageId> read_storage_id(const PickleReference& reference, const
 
 std::optional<Shape> read_extents(PickleValue value) {
   const auto* sequence = value->get<PickleSequence>();
-  constexpr size_t kMaxRank = 64;
+  constexpr size_t kMaxRank = 16;
   if (!sequence || sequence->elements.size() > kMaxRank) return std::nullopt;
   Shape extents;
   for (const PickleValue element : sequence->elements) {
@@ -163,31 +165,38 @@ const TorchTensor* TorchFile::tensor(PickleValue value) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
+void TorchFile::verify_checksums() const {
+  for (const auto& [entry, stored] : entries_) check_crc32(stored, entry, name());
+}
+
 void TorchFile::read_zip() {
-  const auto entries = zip_entries(file_.bytes(), name());
+  entries_ = zip_entries(file_.bytes(), name());
   constexpr std::string_view kPickle = "/data.pkl";
   std::string prefix;
-  for (const auto& [entry, bytes] : entries) {
+  for (const auto& [entry, stored] : entries_) {
     if (!entry.ends_with(kPickle)) continue;
-    require(prefix.empty(), "{}: has two pickles, {}{} and {}", name(), prefix, kPickle, entry);
+    require(prefix.empty(), "{}: has two pickles, {}{} and {}", name(), shown(prefix), kPickle, shown(entry));
     prefix = entry.substr(0, entry.size() - kPickle.size());
   }
   require(!prefix.empty(), "{}: a zip archive without data.pkl, so not a PyTorch file", name());
-  if (const auto order = entries.find(prefix + "/byteorder"); order != entries.end()) {
-    const std::string_view text(reinterpret_cast<const char*>(order->second.data()), order->second.size());
-    require(text == "little", "{}: has byte order \"{}\", this program reads little", name(), text);
+  if (const auto order = entries_.find(prefix + "/byteorder"); order != entries_.end()) {
+    const std::span<const std::byte> bytes = order->second.data;
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    require(text == "little", "{}: has byte order \"{}\", this program reads little", name(), shown(text));
   }
-  pickle_ = std::make_unique<Pickle>(entries.at(prefix + std::string(kPickle)), name());
+  const StoredEntry& object = entries_.at(prefix + std::string(kPickle));
+  check_crc32(object, kPickle.substr(1), name());
+  pickle_ = std::make_unique<Pickle>(object.data, name());
 
   Storages storages = collect_storages();
   for (auto& [key, storage] : storages) {
-    const auto entry = entries.find(prefix + "/data/" + key);
-    require(entry != entries.end(), "{}: storage {} is not in the archive", name(), key);
-    require(entry->second.size() / dtype_size(storage.dtype) == static_cast<size_t>(storage.elements) &&
-                entry->second.size() % dtype_size(storage.dtype) == 0,
-            "{}: storage {} of {} {} elements cannot have {} bytes", name(), key, storage.elements,
-            dtype_name(storage.dtype), entry->second.size());
-    storage.bytes = entry->second;
+    const auto entry = entries_.find(fmt::format("{}/data/{}", prefix, key));
+    require(entry != entries_.end(), "{}: storage {} is not in the archive", name(), shown(key));
+    storage.bytes = entry->second.data;
+    const size_t width = dtype_size(storage.dtype);
+    require(storage.bytes.size() / width == static_cast<size_t>(storage.elements) && storage.bytes.size() % width == 0,
+            "{}: storage {} of {} {} elements cannot have {} bytes", name(), shown(key), storage.elements,
+            dtype_name(storage.dtype), storage.bytes.size());
   }
   build_tensors(storages);
 }
@@ -221,24 +230,26 @@ void TorchFile::read_stream() {
   for (const PickleValue value : list->elements) {
     const auto key = pickle_text(value);
     const auto found = key ? storages.find(*key) : storages.end();
-    require(found != storages.end(), "{}: nothing refers to the storage {}", name(), key.value_or("without a name"));
+    require(found != storages.end(), "{}: nothing refers to the storage {}", name(),
+            shown(key.value_or("without a name")));
     Storage& storage = found->second;
-    require(storage.bytes.data() == nullptr, "{}: storage {} comes twice", name(), *key);
+    require(storage.bytes.data() == nullptr, "{}: storage {} comes twice", name(), shown(*key));
     int64_t elements = 0;
-    require(rest.size() >= sizeof elements, "{}: ends before storage {}. Was the copy interrupted?", name(), *key);
+    require(rest.size() >= sizeof elements, "{}: ends before storage {}. Was the copy interrupted?", name(),
+            shown(*key));
     std::memcpy(&elements, rest.data(), sizeof elements);
     rest = rest.subspan(sizeof elements);
-    require(elements == storage.elements, "{}: storage {} has {} elements, but the pickle says {}", name(), *key,
+    require(elements == storage.elements, "{}: storage {} has {} elements, but the pickle says {}", name(), shown(*key),
             elements, storage.elements);
     const size_t width = dtype_size(storage.dtype);
     require(static_cast<size_t>(elements) <= rest.size() / width,
             "{}: storage {} of {} {} elements does not fit into the {} bytes left. Was the copy interrupted?", name(),
-            *key, elements, dtype_name(storage.dtype), rest.size());
+            shown(*key), elements, dtype_name(storage.dtype), rest.size());
     storage.bytes = rest.first(static_cast<size_t>(elements) * width);
     rest = rest.subspan(storage.bytes.size());
   }
   for (const auto& [key, storage] : storages) {
-    require(storage.bytes.data() != nullptr, "{}: storage {} is not in the file", name(), key);
+    require(storage.bytes.data() != nullptr, "{}: storage {} is not in the file", name(), shown(key));
   }
   build_tensors(storages);
 }
@@ -249,9 +260,9 @@ TorchFile::Storages TorchFile::collect_storages() const {
     const auto* reference = node.get<PickleReference>();
     const auto id = reference ? read_storage_id(*reference, name()) : std::nullopt;
     if (!id) continue;
-    const auto [known, fresh] = storages.emplace(std::string(id->key), Storage{id->dtype, id->elements, {}});
+    const auto [known, fresh] = storages.emplace(id->key, Storage{id->dtype, id->elements, {}});
     require(fresh || (known->second.dtype == id->dtype && known->second.elements == id->elements),
-            "{}: storage {} is {} {} elements in one place and {} {} in another", name(), id->key,
+            "{}: storage {} is {} {} elements in one place and {} {} in another", name(), shown(id->key),
             known->second.elements, dtype_name(known->second.dtype), id->elements, dtype_name(id->dtype));
   }
   return storages;
@@ -297,7 +308,7 @@ TorchTensor TorchFile::rebuild(const PickleRecord& call, const Storages& storage
   const auto last = *count == 0 ? std::optional<int64_t>(-1) : last_element(tensor);
   require(last && *last < id->view_elements,
           "{}: a tensor of shape {} from element {} on leaves storage {} of {} elements", name(),
-          shape_text(tensor.shape), tensor.offset, id->key, id->view_elements);
+          shape_text(tensor.shape), tensor.offset, shown(id->key), id->view_elements);
   return tensor;
 }
 

@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "formats/dtype.h"
 #include "formats/pickle.h"
+#include "formats/zip_archive.h"
 
 namespace longshot {
 
@@ -32,7 +33,7 @@ class TorchFile {
  public:
   enum class Container { kZip, kStream };
 
-  // Reads the pickle and checks every tensor and storage against the file; no tensor data are touched.
+  // Reads the pickle (at most 64 MiB) and checks every tensor and storage against the file; no tensor data are touched.
   explicit TorchFile(const fs::path& path);
 
   const fs::path& path() const { return file_.path(); }
@@ -41,13 +42,16 @@ class TorchFile {
   PickleValue root() const { return pickle_->root(); }
   const TorchTensor* tensor(PickleValue value) const;  // null for what is not a tensor
 
+  // Throws where a storage does not have the checksum the archive gives it. Reads the whole file. A stream has none.
+  void verify_checksums() const;
+
  private:
   struct Storage {
     DType dtype;
     int64_t elements;
     std::span<const std::byte> bytes;
   };
-  using Storages = std::map<std::string, Storage, std::less<>>;
+  using Storages = std::map<std::string_view, Storage>;  // keys lie in the pickle
 
   std::string name() const { return path().string(); }
   void read_zip();
@@ -58,6 +62,7 @@ class TorchFile {
 
   MappedFile file_;
   Container container_ = Container::kZip;
+  StoredEntries entries_;  // of a zip
   std::unique_ptr<Pickle> pickle_;
   std::unordered_map<PickleValue, TorchTensor> tensors_;
 };

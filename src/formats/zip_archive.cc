@@ -1,5 +1,7 @@
 #include "formats/zip_archive.h"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -7,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/printable.h"
 
 namespace longshot {
 namespace {
@@ -69,6 +72,7 @@ Directory find_directory(const Fields& file, const std::string& name) {
 struct Entry {
   std::string name;
   uint64_t size = 0, header = 0;
+  uint32_t crc32 = 0;
 };
 
 // The zip64 extra field holds, in this order, those of the sizes and the offset that do not fit 32 bits.
@@ -90,7 +94,7 @@ void read_zip64(const Fields& extra, const std::string& file, Entry& entry, uint
     at += 4 + size_t{size};
   }
   require(entry.size != kElsewhere && compressed != kElsewhere && entry.header != kElsewhere,
-          "{}: zip entry {} does not say its size", file, entry.name);
+          "{}: zip entry {} does not say its size", file, shown(entry.name));
 }
 
 // Reads the entry whose record begins at `at` of the central directory and moves `at` behind it.
@@ -100,7 +104,7 @@ Entry read_entry(const Fields& directory, const std::string& file, uint64_t& at)
   const auto flags = record.at<uint16_t>(8), method = record.at<uint16_t>(10);
   const auto name_bytes = record.at<uint16_t>(28), extra_bytes = record.at<uint16_t>(30);
   uint64_t compressed = record.at<uint32_t>(20);
-  Entry entry{"", record.at<uint32_t>(24), record.at<uint32_t>(42)};
+  Entry entry{"", record.at<uint32_t>(24), record.at<uint32_t>(42), record.at<uint32_t>(16)};
   at += kCentralBytes;
   entry.name = directory.sub(at, name_bytes, "a zip entry's name").text();
   at += name_bytes;
@@ -108,13 +112,27 @@ Entry read_entry(const Fields& directory, const std::string& file, uint64_t& at)
   at += extra_bytes + record.at<uint16_t>(32);
 
   constexpr uint16_t kEncrypted = 1;
-  require(!(flags & kEncrypted), "{}: zip entry {} is encrypted", file, entry.name);
+  require(!(flags & kEncrypted), "{}: zip entry {} is encrypted", file, shown(entry.name));
   require(method == 0 && compressed == entry.size,
           "{}: zip entry {} is compressed ({} bytes as {}). PyTorch stores without compression; pack it "
           "again with "
           "`zip -0`.",
-          file, entry.name, entry.size, compressed);
+          file, shown(entry.name), entry.size, compressed);
   return entry;
+}
+
+// The bytes of an entry, behind its own header, which must tell the same name. `end` becomes the place behind them.
+std::span<const std::byte> data_of(const Fields& file, const Entry& entry, const std::string& name, uint64_t& end) {
+  const Fields local = file.sub(entry.header, kLocalBytes, "a zip entry's header");
+  require(local.at<uint32_t>(0) == kLocalSignature, "{}: zip entry {} has no header at byte {}", name,
+          shown(entry.name), entry.header);
+  const uint64_t name_begin = entry.header + kLocalBytes;
+  const auto name_bytes = local.at<uint16_t>(26);
+  require(file.sub(name_begin, name_bytes, "a zip entry's name").text() == entry.name,
+          "{}: zip entry {} has another name in its own header", name, shown(entry.name));
+  const uint64_t begin = name_begin + name_bytes + local.at<uint16_t>(28);
+  end = begin + entry.size;
+  return file.sub(begin, entry.size, "a zip entry's data").bytes();
 }
 
 }  // namespace
@@ -126,8 +144,7 @@ bool looks_like_zip(std::span<const std::byte> file) {
   return signature == kLocalSignature;
 }
 
-std::map<std::string, std::span<const std::byte>, std::less<>> zip_entries(std::span<const std::byte> bytes,
-                                                                           const std::string& name) {
+StoredEntries zip_entries(std::span<const std::byte> bytes, const std::string& name) {
   const Fields file(bytes, name);
   const Directory directory = find_directory(file, name);
   const Fields records = file.sub(directory.offset, directory.size, "the zip directory");
@@ -139,29 +156,33 @@ std::map<std::string, std::span<const std::byte>, std::less<>> zip_entries(std::
     std::string name;
   };
   std::vector<Extent> extents;
-  std::map<std::string, std::span<const std::byte>, std::less<>> entries;
+  StoredEntries entries;
   uint64_t at = 0;
   for (uint64_t i = 0; i < directory.count; ++i) {
     const Entry entry = read_entry(records, name, at);
-    const Fields local = file.sub(entry.header, kLocalBytes, "a zip entry's header");
-    require(local.at<uint32_t>(0) == kLocalSignature, "{}: zip entry {} has no header at byte {}", name, entry.name,
-            entry.header);
-    const uint64_t name_begin = entry.header + kLocalBytes;
-    const auto name_bytes = local.at<uint16_t>(26);
-    require(file.sub(name_begin, name_bytes, "a zip entry's name").text() == entry.name,
-            "{}: zip entry {} has another name in its own header", name, entry.name);
-    const uint64_t begin = name_begin + name_bytes + local.at<uint16_t>(28);
-    const Fields data = file.sub(begin, entry.size, "a zip entry's data");
-    require(entries.emplace(entry.name, data.bytes()).second, "{}: two zip entries have the name {}", name, entry.name);
-    extents.push_back({entry.header, begin + entry.size, entry.name});
+    uint64_t end = 0;
+    const StoredEntry stored{data_of(file, entry, name, end), entry.crc32};
+    require(entries.emplace(entry.name, stored).second, "{}: two zip entries have the name {}", name,
+            shown(entry.name));
+    extents.push_back({entry.header, end, entry.name});
   }
   extents.push_back({directory.offset, directory.offset + directory.size, "the directory"});
   std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < extents.size(); ++i) {
     require(extents[i - 1].end <= extents[i].begin, "{}: zip entries {} and {} overlap at byte {}", name,
-            extents[i - 1].name, extents[i].name, extents[i].begin);
+            shown(extents[i - 1].name), shown(extents[i].name), extents[i].begin);
   }
   return entries;
+}
+
+void check_crc32(const StoredEntry& entry, std::string_view entry_name, const std::string& name) {
+  if (entry.crc32 == 0) return;
+  const auto* data = reinterpret_cast<const Bytef*>(entry.data.data());
+  const auto found = static_cast<uint32_t>(crc32_z(crc32_z(0, nullptr, 0), data, entry.data.size()));
+  require(found == entry.crc32,
+          "{}: zip entry {} has the checksum {:08x}, not the {:08x} it was written with. The file "
+          "is damaged.",
+          name, shown(entry_name), found, entry.crc32);
 }
 
 }  // namespace longshot

@@ -1,6 +1,7 @@
 // A zip archive of stored (uncompressed) entries, used in place by memory map.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <span>
 #include <string>
@@ -10,10 +11,18 @@ namespace longshot {
 
 bool looks_like_zip(std::span<const std::byte> file);
 
+struct StoredEntry {
+  std::span<const std::byte> data;
+  uint32_t crc32 = 0;  // 0: the writer recorded none (PyTorch can be told to leave it out)
+};
+using StoredEntries = std::map<std::string, StoredEntry, std::less<>>;
+
 // The entries by name. Reads the central directory (zip64 as well) and checks that every entry's bytes lie
 // inside the file and that no two of them overlap. Compressed and encrypted entries are refused: `name`
 // begins the messages.
-std::map<std::string, std::span<const std::byte>, std::less<>> zip_entries(std::span<const std::byte> file,
-                                                                           const std::string& name);
+StoredEntries zip_entries(std::span<const std::byte> file, const std::string& name);
+
+// Throws where the entry's bytes do not have its checksum. Reads them all.
+void check_crc32(const StoredEntry& entry, std::string_view entry_name, const std::string& name);
 
 }  // namespace longshot

@@ -10,6 +10,12 @@
 namespace longshot {
 namespace {
 
+// A text that a spreadsheet would take for a formula gets a ' in front, which makes it text.
+std::string without_formula(const std::string& text) {
+  const bool formula = !text.empty() && std::string_view("=+-@\t\r").find(text[0]) != std::string_view::npos;
+  return formula ? "'" + text : text;
+}
+
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string out = "\"";
@@ -83,9 +89,10 @@ std::string terminal_text(const Table& table) {
 std::string csv_text(const Table& table) {
   std::string out;
   const auto add = [&](const std::string& text, bool last) { out.append(csv_field(text)).append(last ? "\r\n" : ","); };
-  for (size_t c = 0; c < table.header.size(); ++c) add(table.header[c], c + 1 == table.header.size());
+  for (size_t c = 0; c < table.header.size(); ++c) add(without_formula(table.header[c]), c + 1 == table.header.size());
   for (const auto& row : table.rows)
-    for (size_t c = 0; c < row.size(); ++c) add(row[c].raw, c + 1 == row.size());
+    for (size_t c = 0; c < row.size(); ++c)
+      add(row[c].number ? row[c].raw : without_formula(row[c].raw), c + 1 == row.size());
   return out;
 }
 

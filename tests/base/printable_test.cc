@@ -27,5 +27,13 @@ TEST(Printable, KeepsLinesWhereAsked) {
   EXPECT_EQ(printable("a\n\tb\x1b\r", true), "a\n\tb\\x1b\\x0d");
 }
 
+TEST(Printable, ANameIsCutBetweenCharacters) {
+  EXPECT_EQ(shown("a\x1b"), "a\\x1b");
+  EXPECT_EQ(shown(std::string(79, 'a') + "\xC3\xA9"
+                                         "b"),
+            std::string(79, 'a') + "...");
+  EXPECT_EQ(shown(std::string(80, 'a')), std::string(80, 'a'));
+}
+
 }  // namespace
 }  // namespace longshot

@@ -24,7 +24,9 @@ struct Draft {
     std::vector<float> values;
   };
   std::map<std::string, Data> tensors;
-  bool old_style = false;  // options in args, an argparse.Namespace
+  std::map<std::string, Shape> shared;  // all from the front of one storage, which is called "shared"
+  bool repeated = false;                // .. or all of its first element, by strides of 0
+  bool old_style = false;               // options in args, an argparse.Namespace
   bool half = false;
 
   void add(const std::string& name, const Shape& shape, float first) {
@@ -47,6 +49,14 @@ struct Draft {
       for (const float v : data.values) bytes += half ? half_bytes(v) : little_endian(v);
       storages.emplace_back(key, bytes);
     }
+    int64_t most = 0;
+    for (const auto& [name, shape] : shared) most = std::max(most, *element_count(shape));
+    for (const auto& [name, shape] : shared) {
+      std::vector<int64_t> strides(shape.size(), repeated ? 0 : 1);
+      for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
+      model.emplace_back(name, tensor(storage("FloatStorage", "shared", most), 0, shape, strides));
+    }
+    if (most > 0) storages.emplace_back("shared", std::string(static_cast<size_t>(most) * 4, '\0'));
     const std::string history = list({dict({{"num_updates", number(600)}})});
     const std::string args = call(global("argparse", "Namespace"), {}) + dict(option_items) + "b";
     const std::string cfg = dict({{"model", dict(option_items)}, {"task", dict({{"tokens_per_sample", number(32)}})}});
@@ -156,7 +166,7 @@ struct Opened {
 };
 
 std::string refusal(const Draft& draft) {
-  return error_of([&] { Opened(draft).checkpoint.verify_ties(); });
+  return error_of([&] { Opened(draft).checkpoint.verify(); });
 }
 
 TEST(Fairseq, PlainModel) {
@@ -174,9 +184,9 @@ TEST(Fairseq, PlainModel) {
   EXPECT_EQ(c.dropout, 0.25);
   EXPECT_EQ(c.attention_dropout, 0.125);
   EXPECT_EQ(c.activation_dropout, 0.5);  // from relu_dropout
-  EXPECT_TRUE(c.tied && c.final_norm && c.embed_scale && c.token_positions);
-  EXPECT_FALSE(c.is_adaptive() || c.begins_with_bos);
-  o.checkpoint.verify_ties();
+  EXPECT_TRUE(c.tied && c.final_norm && c.embed_scale);
+  EXPECT_FALSE(c.is_adaptive());
+  o.checkpoint.verify();
 
   EXPECT_EQ(o.at("embed.weight").shape, Shape({10, 8}));
   EXPECT_EQ(o.at("layers.0.attention.qkv.weight").shape, Shape({24, 8}));
@@ -213,7 +223,7 @@ TEST(Fairseq, AdaptiveModel) {
   EXPECT_EQ(c.adaptive_dropout, 0.0625);
   EXPECT_FALSE(c.final_norm);
   EXPECT_EQ(c.band_dim(2), 2);
-  o.checkpoint.verify_ties();
+  o.checkpoint.verify();
   EXPECT_EQ(o.at("embed.band1.weight").shape, Shape({3, 4}));
   EXPECT_EQ(o.values("embed.band2.projection")[0], 60);
   EXPECT_EQ(o.at("output.clusters").shape, Shape({2, 8}));
@@ -242,7 +252,7 @@ TEST(Fairseq, OldFiles) {
   d.add(layer + "self_attn.in_proj_bias", {24}, 900);
   d.add("decoder.embed_positions.weights", {4, 8}, 0);
   const Opened o(d);
-  o.checkpoint.verify_ties();
+  o.checkpoint.verify();
   EXPECT_EQ(o.checkpoint.config().architecture, "transformer_lm");
   EXPECT_EQ(o.checkpoint.config().length, 64);
   EXPECT_EQ(o.values("layers.0.attention.qkv.weight")[191], 691);
@@ -270,6 +280,41 @@ TEST(Fairseq, TiesThatDifferAreRefused) {
   Draft d = plain_draft();
   d.tensors["decoder.output_projection.weight"].values[3] = -1;
   EXPECT_THAT(refusal(d), HasSubstr("should be one tensor"));
+}
+
+TEST(Fairseq, ValuesThatAreNotFiniteAreRefused) {
+  for (const float value : {NAN, INFINITY, -INFINITY}) {
+    Draft d = plain_draft();
+    d.tensors["decoder.layers.0.self_attn.k_proj.bias"].values[3] = value;
+    const Opened opened(d);
+    EXPECT_THAT(error_of([&] { opened.values("layers.0.attention.qkv.bias"); }),
+                HasSubstr(fmt::format("layers.0.attention.qkv.bias: element 11 is {}", value)));
+  }
+}
+
+// Many layers whose tensors are one element repeated, or one storage shared by all of them.
+TEST(Fairseq, TensorsMayNotHaveMoreBytesThanTheFile) {
+  constexpr int kLayers = 40;
+  for (const bool repeated : {true, false}) {
+    Draft d = plain_draft();
+    d.options["decoder_layers"] = number(kLayers);
+    for (auto& [name, value] : std::map<std::string, Draft::Data>(d.tensors)) {
+      const std::string front = "decoder.layers.0.";
+      if (!name.starts_with(front)) continue;
+      for (int i = 0; i < kLayers; ++i) {
+        d.shared[fmt::format("decoder.layers.{}.{}", i, name.substr(front.size()))] = value.shape;
+      }
+      d.tensors.erase(name);
+    }
+    d.repeated = repeated;
+    d.options["decoder_ffn_embed_dim"] = number(4000);
+    for (int i = 0; i < kLayers; ++i) {
+      d.shared[fmt::format("decoder.layers.{}.fc1.weight", i)] = {4000, 8};
+      d.shared[fmt::format("decoder.layers.{}.fc1.bias", i)] = {4000};
+      d.shared[fmt::format("decoder.layers.{}.fc2.weight", i)] = {8, 4000};
+    }
+    EXPECT_THAT(refusal(d), HasSubstr("they repeat what it holds")) << repeated;
+  }
 }
 
 TEST(Fairseq, TensorsThatDoNotFitAreRefused) {
@@ -351,7 +396,7 @@ TEST(Fairseq, ReferenceCheckpoints) {
     SCOPED_TRACE(want.file);
     const TorchFile file(want.file);
     const FairseqCheckpoint checkpoint(file);
-    checkpoint.verify_ties();
+    checkpoint.verify();
     const FairseqConfig& c = checkpoint.config();
     EXPECT_EQ(c.architecture, "transformer_lm_wiki103");
     EXPECT_THAT(c.cutoffs, ElementsAre(want.first_cutoff, want.second_cutoff));

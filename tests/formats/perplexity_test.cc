@@ -31,7 +31,7 @@ TEST_P(Perplexity, IsTheReferences) {
   const TorchFile file(p.folder / "checkpoints" / p.checkpoint);
   const FairseqCheckpoint checkpoint(file);
   Transformer model(model_config_of(checkpoint, p.position), false);
-  load_weights(checkpoint, model);
+  import_weights(checkpoint, model);
   const TokenSet data(p.folder / "data-bin");
   const TokenFile& stream = data.split(p.split);
   const Scores scores =

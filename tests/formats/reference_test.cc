@@ -19,7 +19,7 @@ struct Loaded {
   Loaded(const fs::path& path, const std::string& position, bool gradients = false) : file(path), checkpoint(file) {
     checkpoint.verify_ties();
     model = std::make_unique<Transformer>(model_config_of(checkpoint, position), gradients);
-    load_weights(checkpoint, *model);
+    import_weights(checkpoint, *model);
   }
   TorchFile file;
   FairseqCheckpoint checkpoint;
@@ -112,7 +112,7 @@ class ReferenceTraining : public testing::TestWithParam<GoldenCase> {
     config.adaptive_dropout = 0;
     config.adaptive_padding_rows = true;
     model_ = std::make_unique<Transformer>(config, true);
-    load_weights(loaded_->checkpoint, *model_);
+    import_weights(loaded_->checkpoint, *model_);
     inputs_ = ids(kGolden / "src_tokens.npy");
     targets_ = ids(kGolden / "target.npy");
     pass_ = std::make_unique<TrainingPass>(

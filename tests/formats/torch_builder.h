@@ -1,5 +1,7 @@
 // Writes pickles, zip archives and PyTorch files byte by byte, right ones and wrong ones.
 #pragma once
+#include <zlib.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -64,6 +66,10 @@ struct ZipEntry {
   uint16_t method = 0, flags = 0;
 };
 
+inline std::string crc32_of(const std::string& data) {
+  return little_endian(static_cast<uint32_t>(::crc32_z(0, reinterpret_cast<const Bytef*>(data.data()), data.size())));
+}
+
 // zip64: sizes and offsets in the central directory stand in the extra field, the totals in the zip64 end
 // record.
 inline std::string zip(const std::vector<ZipEntry>& entries, bool zip64 = false) {
@@ -78,12 +84,11 @@ inline std::string zip(const std::vector<ZipEntry>& entries, bool zip64 = false)
                                     : "";
     const auto name_size = little_endian(static_cast<uint16_t>(e.name.size()));
     const std::string kinds = little_endian(e.flags) + little_endian(e.method) + little_endian(uint32_t{0});
-    file += "PK\x03\x04" + little_endian(uint16_t{45}) + kinds + little_endian(uint32_t{0}) + little_endian(size) +
+    file += "PK\x03\x04" + little_endian(uint16_t{45}) + kinds + crc32_of(e.data) + little_endian(size) +
             little_endian(size) + name_size + little_endian(uint16_t{0}) + e.name + e.data;
-    directory += "PK\x01\x02" + little_endian(uint32_t{45}) + kinds + little_endian(uint32_t{0}) +
-                 little_endian(size_field) + little_endian(size_field) + name_size +
-                 little_endian(static_cast<uint16_t>(extra.size())) + std::string(10, '\0') +
-                 little_endian(offset_field) + e.name + extra;
+    directory += "PK\x01\x02" + little_endian(uint32_t{45}) + kinds + crc32_of(e.data) + little_endian(size_field) +
+                 little_endian(size_field) + name_size + little_endian(static_cast<uint16_t>(extra.size())) +
+                 std::string(10, '\0') + little_endian(offset_field) + e.name + extra;
   }
   const auto begin = static_cast<uint32_t>(file.size()), size = static_cast<uint32_t>(directory.size());
   const auto count = static_cast<uint16_t>(entries.size());

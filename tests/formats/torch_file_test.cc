@@ -13,6 +13,7 @@ namespace longshot {
 namespace {
 
 using namespace build;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -201,6 +202,33 @@ TEST(TorchFile, LyingZipDirectoriesAreRefused) {
   EXPECT_THAT(refusal(patched(good, end, 10, uint16_t{9999})), HasSubstr("9999 entries"));
   EXPECT_THAT(refusal(patched(good, end, 16, UINT32_MAX)), HasSubstr("the file has"));
   EXPECT_THAT(refusal(patched(good, "archive/data.pkl", 0, 'b')), HasSubstr("another name"));
+}
+
+TEST(TorchFile, ChecksumsAreChecked) {
+  const std::string good =
+      torch_zip(tensor(storage("FloatStorage", "0", 4), 0, {4}, {1}), {{"0", floats({1, 2, 3, 4})}});
+  const auto verified = [](const std::string& bytes) {
+    const MemoryFile memory(bytes);
+    TorchFile(memory.path()).verify_checksums();
+  };
+  EXPECT_NO_THROW(verified(good));
+  EXPECT_NO_THROW(verified(decode_base64(kTorchZip)));
+  EXPECT_NO_THROW(verified(decode_base64(kTorchStream)));
+
+  std::string bad = good;
+  bad[good.find(floats({2, 3})) + 1] ^= 1;
+  EXPECT_THAT(error_of([&] { verified(bad); }), AllOf(HasSubstr("archive/data/0"), HasSubstr("is damaged")));
+  bad = good;
+  bad[good.find("_rebuild_tensor_v2") + 1] ^= 1;
+  EXPECT_THAT(refusal(bad), AllOf(HasSubstr("data.pkl"), HasSubstr("checksum")));
+  // No checksum was recorded.
+  EXPECT_NO_THROW(verified(patched(bad = good, "PK\x01\x02", 16, uint32_t{0})));
+}
+
+// What the file says a storage is called is compared with every other name.
+TEST(TorchFile, LongNamesOfStoragesAreRefused) {
+  const std::string key(40'000, 'k');
+  EXPECT_THAT(refusal(torch_zip(storage("FloatStorage", key, 1), {{key, floats({1})}})), HasSubstr("no key"));
 }
 
 // Two directory entries that hand out the same bytes: the core of an overlapping zip bomb.
