@@ -49,7 +49,8 @@ int run(const std::vector<std::string>& argv) {
 
 // Files are mapped. Where another process cuts one short meanwhile, the kernel has nothing to show and sends this.
 extern "C" void on_missing_page(int) {
-  constexpr std::string_view kMessage = "longshot: a file became shorter while it was being read. Is it being written?\n";
+  constexpr std::string_view kMessage =
+      "longshot: a file became shorter while it was being read. Is it being written?\n";
   [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
   ::_exit(1);
 }

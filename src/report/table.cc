@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
 #include "report/summary.h"
 #include "report/text.h"
 
@@ -26,13 +27,6 @@ std::string csv_field(const std::string& text) {
 std::string padded(const std::string& text, size_t width, bool right) {
   const std::string space(width - std::min(width, text_width(text)), ' ');
   return right ? space + text : text + space;
-}
-
-// One line whatever the names contain: a terminal obeys control characters.
-std::string one_line(std::string text) {
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  return text;
 }
 
 // "20.05 ± 0.04": the mean over seeds and their standard deviation.
@@ -64,16 +58,16 @@ Cell count_cell(const OptionalCount& value) {
 
 std::string terminal_text(const Table& table) {
   std::vector<std::vector<std::string>> lines(1);
-  for (const std::string& name : table.header) lines[0].push_back(one_line(name));
+  for (const std::string& name : table.header) lines[0].push_back(printable(name));
   for (const auto& row : table.rows) {
     auto& line = lines.emplace_back();
-    for (const Cell& cell : row) line.push_back(one_line(cell.text) + (cell.best ? "*" : ""));
+    for (const Cell& cell : row) line.push_back(printable(cell.text) + (cell.best ? "*" : ""));
   }
   std::vector<size_t> widths(table.header.size(), 0);
   for (const auto& line : lines)
     for (size_t c = 0; c < line.size(); ++c) widths[c] = std::max(widths[c], text_width(line[c]));
 
-  std::string out = one_line(table.title) + "\n";
+  std::string out = printable(table.title) + "\n";
   for (size_t r = 0; r < lines.size(); ++r) {
     std::string text;
     for (size_t c = 0; c < lines[r].size(); ++c) {
@@ -82,7 +76,7 @@ std::string terminal_text(const Table& table) {
     }
     out += text.substr(0, text.find_last_not_of(' ') + 1) + "\n";
   }
-  if (!table.note.empty()) out += one_line(table.note) + "\n";
+  if (!table.note.empty()) out += printable(table.note) + "\n";
   return out;
 }
 

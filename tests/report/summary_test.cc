@@ -126,6 +126,16 @@ TEST(Table, HostileTextStaysText) {
   EXPECT_THAT(html_text(table), testing::AllOf(HasSubstr("&lt;i&gt;"), testing::Not(HasSubstr("<i>"))));
 }
 
+TEST(Table, CellsThatASpreadsheetWouldRunAreText) {
+  const Table table{
+      .id = "t",
+      .title = "",
+      .note = "",
+      .header = {"=1+1", "n"},
+      .rows = {{text_cell("=HYPERLINK(\"x\")"), number_cell(-0.5, 1)}, {text_cell("@a"), number_cell(1, 1)}}};
+  EXPECT_EQ(csv_text(table), "'=1+1,n\r\n\"'=HYPERLINK(\"\"x\"\")\",-0.5\r\n'@a,1\r\n");
+}
+
 TEST(Charts, OfTheSample) {
   const Results results = sample_results();
   std::vector<std::string> ids;

@@ -1,0 +1,73 @@
+// What reaches the terminal, and how the program ends, whatever the files are.
+#include "formats/torch_builder.h"
+#include "support.h"
+
+namespace longshot {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(Terminal, NoControlCharacterOfANameReachesIt) {
+  const ScratchDir dir;
+  const Outcome missing = shell(dir, fmt::format("{} info \"$(printf 'a\\033[31mb')\"", LONGSHOT_PROGRAM));
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_THAT(missing.err, AllOf(HasSubstr("a\\x1b[31mb"), Not(HasSubstr("\x1b"))));
+
+  const std::string name =
+                        "\x1b]0;owned\x07\xC2\x9B"
+                        "1m",
+                    file = (dir / "x.pt").string();
+  dir.write("x.pt",
+            build::torch_zip(build::dict({{name, build::text(name)},
+                                          {"t", build::tensor(build::storage("FloatStorage", "0", 1), 0, {}, {})}}),
+                             {{"0", build::floats({1})}}));
+  const Outcome info = longshot_run(dir, "info " + file);
+  EXPECT_EQ(info.code, 0) << info.err;
+  EXPECT_THAT(info.out,
+              AllOf(HasSubstr("\\x1b]0;owned\\x07\\x9b1m"), Not(HasSubstr("\x1b")), Not(HasSubstr("\xC2\x9B"))));
+}
+
+// 90,000 recalls of one long name: gigabytes, once.
+TEST(Terminal, InfoOfAFileWhoseNamesRepeatIsShort) {
+  const ScratchDir dir;
+  std::string items = build::text(std::string(40'000, 'k')) + build::keep(1) + "0" +
+                      build::tensor(build::storage("FloatStorage", "0", 1), 0, {}, {}) + build::keep(2) + "0}(";
+  for (int i = 0; i < 90'000; ++i) items += build::recall(1) + build::recall(2);
+  dir.write("x.pt", build::torch_zip(items + "u", {{"0", build::floats({1})}}));
+  for (const char* flag : {"", " --json"}) {
+    const Outcome info =
+        shell(dir, fmt::format("ulimit -v 1500000; {} info {}{}", LONGSHOT_PROGRAM, (dir / "x.pt").string(), flag));
+    EXPECT_EQ(info.code, 0) << info.err;
+    EXPECT_LT(info.out.size(), 20u << 20);
+    EXPECT_THAT(info.out, HasSubstr("left"));
+  }
+}
+
+// A mapped file that becomes shorter: the kernel sends SIGBUS. Sent here once the program has said it will catch it.
+TEST(Terminal, ASignalForAMissingPageIsAMessage) {
+  const ScratchDir dir;
+  const std::string err = (dir / "stderr").string();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!std::freopen(err.c_str(), "w", stderr) || !std::freopen("/dev/null", "w", stdout)) std::_Exit(3);
+    ::execl(LONGSHOT_PROGRAM, LONGSHOT_PROGRAM, "bench", nullptr);
+    std::_Exit(127);
+  }
+  const auto caught = [&] {
+    const std::string status = read_text(fmt::format("/proc/{}/status", child));
+    const size_t at = status.find("SigCgt:");
+    return at != status.npos && (std::stoull(status.substr(at + 7), nullptr, 16) >> (SIGBUS - 1) & 1);
+  };
+  while (!caught()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ::kill(child, SIGBUS);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_THAT(read_text(err), HasSubstr("a file became shorter while it was being read"));
+}
+
+}  // namespace
+}  // namespace longshot
