@@ -13,12 +13,15 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/records.h"
 #include "data/data_bin.h"
-#include "data/json_lines.h"
+#include "data/documents.h"
+#include "data/hf_tokenizer.h"
 #include "data/token_file.h"
 #include "data/tokenizers.h"
 #include "formats/fairseq.h"
 #include "formats/safetensors.h"
+#include "run/results.h"
 
 namespace longshot::fuzz {
 
@@ -57,19 +60,43 @@ inline void use(const Tokenizer& tokenizer) {
 inline void tokenizer_json(std::string_view bytes) { use(*hf_tokenizer(std::string(bytes), "input")); }
 inline void dict(std::string_view bytes) { use(*word_tokenizer(std::string(bytes), "input")); }
 
+// Two files in one input: two bytes (the length of the first), the first, the second.
+inline std::pair<std::string_view, std::string_view> two_files(std::string_view bytes) {
+  if (bytes.size() < 2) return {};
+  const size_t length = static_cast<unsigned char>(bytes[0]) | static_cast<size_t>(static_cast<unsigned char>(bytes[1]))
+                                                                   << 8;
+  bytes.remove_prefix(2);
+  return {bytes.substr(0, length), bytes.substr(std::min(length, bytes.size()))};
+}
+
+// vocab.json and merges.txt of GPT-2.
+inline void gpt2_files(std::string_view bytes) {
+  const auto [vocab, merges] = two_files(bytes);
+  use(*hf_tokenizer(gpt2_json(std::string(vocab), std::string(merges), "input"), "input"));
+}
+inline void vocab_txt(std::string_view bytes) { use(*hf_tokenizer(bert_json(std::string(bytes), "input"), "input")); }
+
+inline void results_json(std::string_view bytes) {
+  const Results results = Results::from_json(parse_json(bytes, "input"), "input");
+  check(Results::from_json(results.to_json(), "input").to_json() == results.to_json());  // what is accepted can be kept
+}
+
+inline void metrics_jsonl(std::string_view bytes) {
+  write(scratch(".jsonl"), bytes);
+  const size_t count = read_records(scratch(".jsonl")).size();
+  append_record(scratch(".jsonl"), {{"step", 1}});
+  check(read_records(scratch(".jsonl")).size() == count + 1);
+}
+
 inline void token_file(std::string_view bytes) {
   write(scratch(".tokens"), bytes);
   read_all(TokenFile(scratch(".tokens")));
 }
 
-// Two bytes: the length of the .idx; the .idx; the .bin.
 inline void data_bin(std::string_view bytes) {
-  if (bytes.size() < 2) return;
-  const size_t idx = std::min<size_t>(
-      static_cast<unsigned char>(bytes[0]) | static_cast<size_t>(static_cast<unsigned char>(bytes[1])) << 8,
-      bytes.size() - 2);
-  write(scratch(".idx"), bytes.substr(2, idx));
-  write(scratch(".bin"), bytes.substr(2 + idx));
+  const auto [idx, bin] = two_files(bytes);
+  write(scratch(".idx"), idx);
+  write(scratch(".bin"), bin);
   static const auto words = word_tokenizer("the 2\ncat 1\nsat 1\nmat 1\n", "dict");
   read_all(open_data_bin(scratch(""), *words));
 }
@@ -98,13 +125,18 @@ inline void safetensors(std::string_view bytes) {
 
 using Target = void (*)(std::string_view);
 inline const std::map<std::string, Target>& targets() {
-  static const std::map<std::string, Target> all{{"jsonl", jsonl},
-                                                 {"tokenizer_json", tokenizer_json},
+  // The seeds of each are in corpus/<name>; fuzz/run and the build go by those folders.
+  static const std::map<std::string, Target> all{{"data_bin", data_bin},
                                                  {"dict", dict},
+                                                 {"gpt2_files", gpt2_files},
+                                                 {"jsonl", jsonl},
+                                                 {"metrics_jsonl", metrics_jsonl},
+                                                 {"results_json", results_json},
+                                                 {"safetensors", safetensors},
                                                  {"token_file", token_file},
-                                                 {"data_bin", data_bin},
+                                                 {"tokenizer_json", tokenizer_json},
                                                  {"torch_file", torch_file},
-                                                 {"safetensors", safetensors}};
+                                                 {"vocab_txt", vocab_txt}};
   return all;
 }
 

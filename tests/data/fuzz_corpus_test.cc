@@ -9,7 +9,9 @@ namespace {
 class FuzzCorpus : public testing::TestWithParam<std::string> {
  protected:
   ~FuzzCorpus() override {
-    for (const char* suffix : {".tokens", ".idx", ".bin", ".pt", ".safetensors"}) fs::remove(fuzz::scratch(suffix));
+    for (const char* suffix : {".tokens", ".idx", ".bin", ".pt", ".safetensors", ".jsonl"}) {
+      fs::remove(fuzz::scratch(suffix));
+    }
   }
 };
 
@@ -33,9 +35,22 @@ TEST_P(FuzzCorpus, EndsNormallyOrWithAnError) {
   EXPECT_GE(seeds, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, FuzzCorpus,
-                         testing::Values("jsonl", "tokenizer_json", "dict", "token_file", "data_bin", "torch_file",
-                                         "safetensors"),
+std::vector<std::string> corpora() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(fs::path(LONGSHOT_SOURCE_DIR) / "fuzz/corpus")) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(FuzzTargets, HaveAFolderOfSeedsEach) {
+  std::vector<std::string> names;
+  for (const auto& [name, target] : fuzz::targets()) names.push_back(name);
+  EXPECT_EQ(names, corpora());
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, FuzzCorpus, testing::ValuesIn(corpora()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
