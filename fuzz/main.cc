@@ -2,6 +2,7 @@
 #include "targets.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  longshot::fuzz::run(longshot::fuzz::FUZZ_TARGET, {reinterpret_cast<const char*>(data), size});
+  static const longshot::fuzz::Target target = longshot::fuzz::targets().at(FUZZ_TARGET);
+  longshot::fuzz::run(target, {reinterpret_cast<const char*>(data), size});
   return 0;
 }

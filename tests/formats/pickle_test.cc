@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include "formats/torch_builder.h"
 
@@ -144,6 +145,22 @@ TEST(Pickle, SizeIsLimited) {
   for (int i = 0; i < 100; ++i) copies += recall(1) + recall(0) + "\x85R";
   EXPECT_THAT(refusal(pickle(copies + "t")), HasSubstr("copies"));
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(Pickle, MemoryIsBoundByTheBytes) {
+  for (const std::string part : {"K1", "]K1a", "}(K1K2u", ")", "]", "K1q\x01", "cA\nB\n)R"}) {
+    const std::string bytes = pickle("(" + joined(Strings(200'000 / part.size(), part)) + "t");
+    const auto before = mallinfo2();
+    size_t after = before.uordblks + before.hblkhd;
+    try {
+      const Pickle read(as_bytes(bytes), "x.pkl");
+      after = mallinfo2().uordblks + mallinfo2().hblkhd;
+    } catch (const Error&) {
+    }
+    EXPECT_LT(after - before.uordblks - before.hblkhd, 100 * bytes.size() + 100 * Pickle::kFreeNodes) << part;
+  }
+}
+#endif
 
 // Keys that meet in one bucket of a hash table made reading quadratic.
 TEST(Pickle, KeysOfTheMemoMayBeAnything) {

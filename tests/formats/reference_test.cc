@@ -17,7 +17,7 @@ namespace {
 
 struct Loaded {
   Loaded(const fs::path& path, const std::string& position, bool gradients = false) : file(path), checkpoint(file) {
-    checkpoint.verify_ties();
+    checkpoint.verify();
     model = std::make_unique<Transformer>(model_config_of(checkpoint, position), gradients);
     import_weights(checkpoint, *model);
   }

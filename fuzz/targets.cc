@@ -1,0 +1,155 @@
+#include "targets.h"
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
+#include <vector>
+
+#include "base/error.h"
+#include "base/records.h"
+#include "data/data_bin.h"
+#include "data/documents.h"
+#include "data/hf_tokenizer.h"
+#include "data/token_file.h"
+#include "data/tokenizers.h"
+#include "formats/fairseq.h"
+#include "formats/safetensors.h"
+#include "run/checkpoint.h"
+#include "run/results.h"
+
+namespace longshot::fuzz {
+namespace {
+
+void check(bool ok) {
+  if (!ok) __builtin_trap();
+}
+
+// Without OutputFile's sync to the disk: there are thousands of these.
+void write(const fs::path& path, std::string_view bytes) {
+  std::ofstream out(path, std::ios::binary);
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+void read_all(const TokenFile& file) {
+  std::vector<int32_t> ids(static_cast<size_t>(file.size()));
+  file.read(0, ids);
+  for (const int32_t id : ids) check(id >= 0 && id < file.vocab_size());
+}
+
+void jsonl(std::string_view bytes) { json_text(bytes, "text", "input"); }
+
+void use(const Tokenizer& tokenizer) {
+  const std::string text = "It's a test:  \xE6\x97\xA5\xE6\x9C\xAC 12.5\n\xFF end";
+  const std::vector<int32_t> ids = tokenizer.encode(text);
+  for (const int32_t id : ids) check(id >= 0 && id < tokenizer.vocab_size());
+  check(tokenizer.start_id() >= 0 && tokenizer.start_id() < tokenizer.vocab_size());
+  tokenizer.decode(ids);
+  check(tokenizer.cut(text) <= text.size());
+}
+
+void tokenizer_json(std::string_view bytes) { use(*hf_tokenizer(std::string(bytes), "input")); }
+void dict(std::string_view bytes) { use(*word_tokenizer(std::string(bytes), "input")); }
+
+// Two files in one input: two bytes (the length of the first), the first, the second.
+std::pair<std::string_view, std::string_view> two_files(std::string_view bytes) {
+  if (bytes.size() < 2) return {};
+  const size_t length = static_cast<unsigned char>(bytes[0]) | static_cast<size_t>(static_cast<unsigned char>(bytes[1]))
+                                                                   << 8;
+  bytes.remove_prefix(2);
+  return {bytes.substr(0, length), bytes.substr(std::min(length, bytes.size()))};
+}
+
+// vocab.json and merges.txt of GPT-2.
+void gpt2_files(std::string_view bytes) {
+  const auto [vocab, merges] = two_files(bytes);
+  use(*hf_tokenizer(gpt2_json(std::string(vocab), std::string(merges), "input"), "input"));
+}
+void vocab_txt(std::string_view bytes) { use(*hf_tokenizer(bert_json(std::string(bytes), "input"), "input")); }
+
+void results_json(std::string_view bytes) {
+  const Results results = Results::from_json(parse_json(bytes, "input"), "input");
+  check(Results::from_json(results.to_json(), "input").to_json() == results.to_json());  // what is accepted can be kept
+}
+
+void metrics_jsonl(std::string_view bytes) {
+  const fs::path path = scratch() / "x.jsonl";
+  write(path, bytes);
+  const size_t count = read_records(path).size();
+  append_record(path, {{"step", 1}});
+  check(read_records(path).size() == count + 1);
+}
+
+// A checkpoint's state.json beside weights that are those of no model.
+void state_json(std::string_view bytes) {
+  const fs::path dir = scratch() / "checkpoint";
+  make_directories(dir);
+  write(dir / kModelFile, std::string(8, '\0'));
+  write(dir / kStateFile, bytes);
+  read_checkpoint(dir);
+}
+
+void token_file(std::string_view bytes) {
+  write(scratch() / "x.tokens", bytes);
+  read_all(TokenFile(scratch() / "x.tokens"));
+}
+
+void data_bin(std::string_view bytes) {
+  const auto [idx, bin] = two_files(bytes);
+  write(scratch() / "x.idx", idx);
+  write(scratch() / "x.bin", bin);
+  static const auto words = word_tokenizer("the 2\ncat 1\nsat 1\nmat 1\n", "dict");
+  read_all(open_data_bin(scratch() / "x", *words));
+}
+
+// A checkpoint as far as it is one: its tensors are read whole.
+void torch_file(std::string_view bytes) {
+  write(scratch() / "x.pt", bytes);
+  const TorchFile file(scratch() / "x.pt");
+  const FairseqCheckpoint checkpoint(file);
+  checkpoint.verify();
+  for (const FairseqTensor& t : checkpoint.tensors()) {
+    std::vector<float> out(static_cast<size_t>(*element_count(t.shape)));
+    copy_to_float(t, out);
+  }
+}
+
+void safetensors(std::string_view bytes) {
+  write(scratch() / "x.safetensors", bytes);
+  const Safetensors file(scratch() / "x.safetensors");
+  for (const NamedTensor& t : file.tensors()) {
+    if (!is_floating(t.dtype)) continue;
+    std::vector<float> out(t.bytes.size() / dtype_size(t.dtype));
+    file.read(t.name, out);
+  }
+}
+
+}  // namespace
+
+const std::map<std::string, Target>& targets() {
+  static const std::map<std::string, Target> all{{"data_bin", data_bin},           {"dict", dict},
+                                                 {"gpt2_files", gpt2_files},       {"jsonl", jsonl},
+                                                 {"metrics_jsonl", metrics_jsonl}, {"results_json", results_json},
+                                                 {"safetensors", safetensors},     {"state_json", state_json},
+                                                 {"token_file", token_file},       {"tokenizer_json", tokenizer_json},
+                                                 {"torch_file", torch_file},       {"vocab_txt", vocab_txt}};
+  return all;
+}
+
+void run(Target target, std::string_view bytes) {
+  try {
+    target(bytes);
+  } catch (const Error&) {
+  }
+}
+
+const fs::path& scratch() {
+  static const fs::path path = [] {
+    const fs::path made = fs::temp_directory_path() / ("longshot-fuzz-" + std::to_string(::getpid()));
+    make_directories(made);
+    return made;
+  }();
+  return path;
+}
+
+}  // namespace longshot::fuzz
