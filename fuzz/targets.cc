@@ -35,6 +35,7 @@ void read_all(const TokenFile& file) {
   std::vector<int32_t> ids(static_cast<size_t>(file.size()));
   file.read(0, ids);
   for (const int32_t id : ids) check(id >= 0 && id < file.vocab_size());
+  file.computed_hash();
 }
 
 void jsonl(std::string_view bytes) { json_text(bytes, "text", "input"); }

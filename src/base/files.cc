@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 
 namespace longshot {
@@ -19,22 +20,6 @@ namespace {
 constexpr size_t kBufferBytes = 1 << 20;
 
 std::string reason() { return std::strerror(errno); }
-
-// A descriptor that is closed where it goes out of sight.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 const char* kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a directory";
@@ -73,12 +58,9 @@ Descriptor open_aside(const fs::path& aside) {
     Descriptor file = open_regular(aside, O_WRONLY | O_CREAT | O_NOFOLLOW, "create");
     while (::flock(file.get(), LOCK_EX) != 0 && errno == EINTR) {
     }
-    struct stat opened {
-    }, named{};
+    struct stat opened {};
     require(::fstat(file.get(), &opened) == 0, "{}: cannot create: {}", aside.string(), reason());
-    const bool same =
-        ::lstat(aside.c_str(), &named) == 0 && named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
-    if (!same) continue;  // the writer that was waited for has put it into place
+    if (!is_still(aside, file.get())) continue;  // the writer that was waited for has put it into place
     require(opened.st_nlink == 1, "{}: has {} names, so it is not a file that a writer left. Remove it.",
             aside.string(), opened.st_nlink);
     require(::ftruncate(file.get(), 0) == 0, "{}: cannot create: {}", aside.string(), reason());

@@ -2,13 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 
 namespace longshot {
@@ -16,34 +16,10 @@ namespace {
 
 constexpr std::string_view kOurs = "longshot ";  // what a lock file begins with
 
-// Closes unless released.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
 std::string content(int fd) {
   char text[64];
   const ssize_t n = ::pread(fd, text, sizeof text, 0);
   return {text, n > 0 ? static_cast<size_t>(n) : 0};
-}
-
-// Another process may have removed or replaced the file between our opening and our locking it.
-bool still_there(int fd, const fs::path& file) {
-  struct stat ours {
-  }, named{};
-  return ::fstat(fd, &ours) == 0 && ::lstat(file.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
-         ours.st_dev == named.st_dev;
 }
 
 }  // namespace
@@ -72,7 +48,7 @@ DirectoryLock::DirectoryLock(const fs::path& dir, fs::path file) : file_(std::mo
       fail("{}: another process ({}) is writing there. Wait for it or stop it.", dir.string(),
            holder.empty() ? "just started" : "pid " + holder);
     }
-    if (!still_there(fd.get(), file_)) continue;
+    if (!is_still(file_, fd.get())) continue;
     const std::string text = fmt::format("{}{}\n", kOurs, ::getpid());
     const bool written = ::ftruncate(fd.get(), 0) == 0 &&
                          ::pwrite(fd.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
@@ -93,7 +69,7 @@ DirectoryLock& DirectoryLock::operator=(DirectoryLock&& other) noexcept {
 
 DirectoryLock::~DirectoryLock() {
   if (fd_ < 0) return;
-  if (still_there(fd_, file_)) ::unlink(file_.c_str());
+  if (is_still(file_, fd_)) ::unlink(file_.c_str());
   ::close(fd_);
 }
 

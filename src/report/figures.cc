@@ -137,12 +137,13 @@ std::string gnuplot_script(const Chart& chart) {
 
 FigureFiles write_figures(const std::vector<Chart>& charts, const fs::path& dir, const std::string& gnuplot) {
   FigureFiles made;
-  make_directories(dir);
+  make_subdirectory(dir);
   for (const Chart& chart : charts) {
     const std::string script = chart.id + ".gp";
     write_atomically(dir / script, gnuplot_script(chart));
     made.files.push_back(dir / script);
     if (!made.note.empty()) continue;
+    for (const char* kind : {".svg", ".png"}) fs::remove(dir / (chart.id + kind));  // gnuplot would follow a link
     made.note = run_in(dir, gnuplot, script);
     if (!made.note.empty()) continue;
     made.files.push_back(dir / (chart.id + ".svg"));
