@@ -4,18 +4,20 @@
 
 #include <cstdint>
 #include <fstream>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/records.h"
 #include "data/data_bin.h"
-#include "data/documents.h"
 #include "data/hf_tokenizer.h"
+#include "data/json_lines.h"
 #include "data/token_file.h"
 #include "data/tokenizers.h"
 #include "formats/fairseq.h"
 #include "formats/safetensors.h"
 #include "run/checkpoint.h"
+#include "run/metrics.h"
 #include "run/results.h"
 
 namespace longshot::fuzz {
@@ -74,20 +76,32 @@ void results_json(std::string_view bytes) {
 }
 
 void metrics_jsonl(std::string_view bytes) {
-  const fs::path path = scratch() / "x.jsonl";
-  write(path, bytes);
-  const size_t count = read_records(path).size();
-  append_record(path, {{"step", 1}});
-  check(read_records(path).size() == count + 1);
+  const RunDir run(scratch() / "run");
+  make_directories(scratch() / "run");
+  write(run.metrics(), bytes);
+  const size_t count = read_records(run.metrics()).size();
+  int64_t before = -1;
+  for (const MetricsRecord& record : read_metrics(run)) check(std::exchange(before, record.step) < record.step);
+  append_record(run.metrics(), {{"step", 1}});
+  check(read_records(run.metrics()).size() == count + 1);
 }
 
-// A checkpoint's state.json beside weights that are those of no model.
+void best_json(std::string_view bytes) {
+  const RunDir run(scratch() / "run");
+  make_directories(run.best().parent_path());
+  write(run.best(), bytes);
+  if (const auto best = read_best(run)) check(best->step >= 0 && best->valid_loss >= 0);
+}
+
+// A checkpoint's state.json beside files of eight zeros.
 void state_json(std::string_view bytes) {
   const fs::path dir = scratch() / "checkpoint";
   make_directories(dir);
-  write(dir / kModelFile, std::string(8, '\0'));
+  for (const char* name : {kModelFile, kOptimizerFile, "tokenizer.byte.json"}) write(dir / name, std::string(8, '\0'));
   write(dir / kStateFile, bytes);
-  read_checkpoint(dir);
+  CheckpointInfo info = read_checkpoint(dir);
+  check(fs::path(info.tokenizer_file).filename() == info.tokenizer_file);
+  info.model.validate();
 }
 
 void token_file(std::string_view bytes) {
@@ -128,12 +142,19 @@ void safetensors(std::string_view bytes) {
 }  // namespace
 
 const std::map<std::string, Target>& targets() {
-  static const std::map<std::string, Target> all{{"data_bin", data_bin},           {"dict", dict},
-                                                 {"gpt2_files", gpt2_files},       {"jsonl", jsonl},
-                                                 {"metrics_jsonl", metrics_jsonl}, {"results_json", results_json},
-                                                 {"safetensors", safetensors},     {"state_json", state_json},
-                                                 {"token_file", token_file},       {"tokenizer_json", tokenizer_json},
-                                                 {"torch_file", torch_file},       {"vocab_txt", vocab_txt}};
+  static const std::map<std::string, Target> all{{"best_json", best_json},
+                                                 {"data_bin", data_bin},
+                                                 {"dict", dict},
+                                                 {"gpt2_files", gpt2_files},
+                                                 {"jsonl", jsonl},
+                                                 {"metrics_jsonl", metrics_jsonl},
+                                                 {"results_json", results_json},
+                                                 {"safetensors", safetensors},
+                                                 {"state_json", state_json},
+                                                 {"token_file", token_file},
+                                                 {"tokenizer_json", tokenizer_json},
+                                                 {"torch_file", torch_file},
+                                                 {"vocab_txt", vocab_txt}};
   return all;
 }
 

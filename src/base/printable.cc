@@ -24,9 +24,11 @@ std::string printable(std::string_view text, bool lines) {
       out += fmt::format("\\x{:02x}", static_cast<unsigned char>(*p));
     } else if (lines && (c.value == '\n' || c.value == '\t')) {
       out += *p;
-    } else if (is_control(c.value)) {
+    } else if (c.value == '\n') {
+      out += "\\n";
+    } else if (is_control(c.value) && c.length == 1) {
       out += fmt::format("\\x{:02x}", c.value);
-    } else if (turns_direction(c.value)) {
+    } else if (is_control(c.value) || turns_direction(c.value)) {
       out += fmt::format("\\u{:04x}", c.value);
     } else {
       out.append(p, c.length);

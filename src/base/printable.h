@@ -6,7 +6,7 @@
 namespace longshot {
 
 // The text with every control character (below U+0020, U+007F to U+009F), every mark that turns the direction of
-// writing and every byte that is not UTF-8 spelled out, as \x1b or \u202e. Line ends and tabs stay where `lines` says so.
+// writing and every byte that is not UTF-8 spelled out, as \x1b, \u202e or \n. Line ends and tabs stay where `lines` says so.
 std::string printable(std::string_view text, bool lines = false);
 
 // A name for a message: printable, and cut after 80 bytes.

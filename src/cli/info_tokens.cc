@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/records.h"
 #include "data/data_bin.h"
 #include "data/token_set.h"

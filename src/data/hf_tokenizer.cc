@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "data/tokenizers.h"
 #include "data/utf8.h"
 

@@ -1,6 +1,7 @@
 #include "data/prepare.h"
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/records.h"
 #include "base/version.h"
 #include "data/chunk_pipeline.h"

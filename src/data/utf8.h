@@ -1,7 +1,5 @@
 // Whitespace. Bytes that are not valid UTF-8 are letters of a word of their own kind: never lost, never an error.
 #pragma once
-#include <fmt/format.h>
-
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -133,25 +131,6 @@ inline std::string replace_invalid_utf8(std::string_view text) {
     const CodePoint c = decode_utf8(p, end);
     if (c.value == kInvalidCodePoint) {
       append_utf8(0xFFFD, out);
-    } else {
-      out.append(p, c.length);
-    }
-    p += c.length;
-  }
-  return out;
-}
-
-// On one line, valid UTF-8 and without control characters, whatever the bytes.
-inline std::string printable(std::string_view text) {
-  std::string out;
-  for (const char *p = text.data(), *const end = p + text.size(); p < end;) {
-    const CodePoint c = decode_utf8(p, end);
-    if (c.value == '\n') {
-      out += "\\n";
-    } else if (c.value == kInvalidCodePoint || c.value < 32 || c.value == 127) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(*p));
-    } else if (c.value >= 0x80 && c.value < 0xA0) {
-      out += fmt::format("\\u{:04x}", c.value);
     } else {
       out.append(p, c.length);
     }

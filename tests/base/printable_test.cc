@@ -14,7 +14,7 @@ TEST(Printable, SpellsOutWhatATerminalWouldAct) {
   EXPECT_EQ(printable("\x1b[31mred\x07\r\b"), "\\x1b[31mred\\x07\\x0d\\x08");
   EXPECT_EQ(printable("\xC2\x9B"
                       "31m"),
-            "\\x9b31m");  // the one-character form of ESC [
+            "\\u009b31m");  // the one-character form of ESC [
   EXPECT_EQ(printable("a\xE2\x80\xAE"
                       "b"),
             "a\\u202eb");
@@ -23,7 +23,7 @@ TEST(Printable, SpellsOutWhatATerminalWouldAct) {
 }
 
 TEST(Printable, KeepsLinesWhereAsked) {
-  EXPECT_EQ(printable("a\n\tb"), "a\\x0a\\x09b");
+  EXPECT_EQ(printable("a\n\tb"), "a\\n\\x09b");
   EXPECT_EQ(printable("a\n\tb\x1b\r", true), "a\n\tb\\x1b\\x0d");
 }
 

@@ -26,7 +26,7 @@ TEST(Terminal, NoControlCharacterOfANameReachesIt) {
   const Outcome info = longshot_run(dir, "info " + file);
   EXPECT_EQ(info.code, 0) << info.err;
   EXPECT_THAT(info.out,
-              AllOf(HasSubstr("\\x1b]0;owned\\x07\\x9b1m"), Not(HasSubstr("\x1b")), Not(HasSubstr("\xC2\x9B"))));
+              AllOf(HasSubstr("\\x1b]0;owned\\x07\\u009b1m"), Not(HasSubstr("\x1b")), Not(HasSubstr("\xC2\x9B"))));
 }
 
 // 90,000 recalls of one long name: gigabytes, once.
