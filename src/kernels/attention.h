@@ -1,51 +1,79 @@
-// Causal attention over whole sequences or on top of a cache, forward and backward, without ever holding an L x L
-// matrix. One path for training, evaluation and decoding.
+// Attention, forward and backward, without ever holding a matrix of queries x keys. One path for training, evaluation
+// and decoding. `attention_call.h` wraps it for memory of one's own.
 //
-//   s_ij = q_i . k_j / sqrt(D) + b_h(i - j),  j <= i;    p_i = softmax(s_i);    o_i = sum_j drop(p_ij) v_j
+//   s_ij = scale q_i . k_j + b_h(i - j) + term(i, j),   first_i <= j < last_i
+//   p_i = softmax(s_i);    o_i = sum_j drop(p_ij) v_j;    lse_i = ln sum_j e^s_ij
 //
-// Letters: B sequences, T new tokens of each, H heads, D head dimension, C = H D.
-// Head h owns columns [h D, (h + 1) D) of the queries, of the keys and of the values.
+// i and j are positions: absolute, whatever a cache has forgotten. A query that sees no key has o_i = 0, lse_i = -inf
+// and no gradient.
+//
+// Letters: B sequences, T queries and S keys of each, H heads, D head dimension.
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <span>
 
 #include "base/context.h"
 #include "base/view.h"
-#include "base/workspace.h"
+#include "kernels/attention_keys.h"
 
 namespace longshot {
 
-// What is added to the scores of one layer: nothing, -slope_h * d, or table_h[d], where d = i - j.
+// What distance d = i - j adds to the scores of one layer: nothing, -slope_h |d|, or table_h[d].
 struct DistanceBias {
   enum class Kind { kNone, kLinear, kTable };
   Kind kind = Kind::kNone;
   std::span<const float> slopes;  // kLinear: [H]
-  ConstMat table;                 // kTable: [H, n], entry (h, n - 1 - d) is the bias at distance d; n covers all
-                                  // distances, and 16 more floats behind each row can be read
-  bool wants_gradient = false;    // the backward pass then sums dLoss/dbias by (head, distance)
+  // kTable: [H, n + ahead], entry (h, n - 1 - d) is the bias at distances d = n - 1 .. 0, -1 .. -ahead. The entries at
+  // the ends hold beyond them.
+  ConstMat table;
+  int64_t ahead = 0;            // kTable: entries for keys behind the query; 0: |d| counts
+  bool wants_gradient = false;  // the backward pass then sums dLoss/dbias by (head, distance)
 };
-constexpr int64_t kTablePadding = 16;
 
-// Rotation of queries and keys: pair c of the first 2 * cos.cols dimensions turns by angle (p, c).
-struct Rotation {
-  ConstMat cos, sin;         // [positions, pairs]; pairs = 0: none
-  bool interleaved = false;  // pairs are (2c, 2c + 1); otherwise (c, c + pairs)
+// Scores that depend on more than distance. Rows are queries, columns keys, at consecutive positions.
+class ScoreTerm {
+ public:
+  struct Tile {
+    int64_t sequence, head;
+    int64_t query, rows;  // position of the first, how many
+    int64_t key, cols;
+    int64_t stride;  // floats between rows
+  };
+  virtual ~ScoreTerm() = default;
+  // s[r][c] += term. Entries no query sees are ignored.
+  virtual void add(const Tile& tile, float* s) const = 0;
+  // d_s[r][c] is the gradient of the term; it is 0 where no query sees the key. Runs on several threads: calls at the
+  // same time differ in (sequence, head) or in the keys. A term of the query alone gets no gradient: its row sums to 0.
+  virtual void add_gradient(const Tile& tile, const float* d_s) = 0;
+  // The most it can add to a score. Far keys can be left out only where this is finite.
+  virtual float most() const { return HUGE_VALF; }
 };
 
 struct AttentionShape {
   int64_t sequences = 0, queries = 0, heads = 0, head_dim = 0;
-  int64_t past = 0;  // tokens of each sequence that are in the KeyStore already
-  int64_t skip = 0;  // leading new tokens that are context only: their keys and values count, no output is made
-  int64_t keys() const { return past + queries; }
-  int64_t wanted() const { return queries - skip; }
+  int64_t key_heads = 0;  // heads of keys and values, each shared by as many neighbouring heads of queries; 0: H
+  int64_t stored_heads() const { return key_heads > 0 ? key_heads : heads; }
+  int64_t group() const { return heads / stored_heads(); }
   int64_t width() const { return heads * head_dim; }
   int64_t query_tiles() const;
 };
 
+// Which keys query t of sequence b sees: those up to itself when causal, at positions [first, last) where these are
+// given, at entry b * stride + t.
+struct VisibleKeys {
+  bool causal = true;
+  const int32_t* first = nullptr;
+  const int32_t* last = nullptr;
+  int64_t stride = 0;
+};
+
 struct AttentionOptions {
+  float scale = 0;  // 0: 1 / sqrt(D)
+  VisibleKeys visible;
   DistanceBias bias;
   Rotation rotation;
-  const int32_t* first_key = nullptr;  // [B * T] first position each query may see; null: 0
+  ScoreTerm* term = nullptr;
   float dropout = 0;
   uint64_t dropout_key = 0;
   // Far keys are left out once the probability they could hold is proven to be at most this. 0: never.
@@ -53,48 +81,49 @@ struct AttentionOptions {
   float epsilon = 0;
 };
 
-// Packed keys and values of B * H heads: the cache of a decoder, scratch memory elsewhere.
-struct KeyStore {
-  int64_t capacity = 0;  // tokens per head, a multiple of the key tile
-  int64_t head_dim = 0;
-  std::span<float> keys;    // [B H, capacity / 16, D, 16]
-  std::span<float> values;  // [B H, capacity, D padded to 16]
-  std::span<float> norms;   // [B H, capacity / key tile] largest |k| in the tile
-
-  void layout(Layout& at, int64_t heads_in_all, int64_t tokens, int64_t head_dim);
-};
-
-// Which key tiles each query tile visited, for the backward pass and for statistics. [B H, query tiles]
+// The key tiles of one query tile: [first, last) hold a visible key, [begin, end) were visited, and the first as well
+// where `sink` says so.
 struct VisitedTiles {
-  std::span<int32_t> from;  // tiles [from, last] were visited; negative: -from - 1, and tile 0 as well
+  int32_t first = 0, last = 0;
+  int32_t begin = 0, end = 0;
+  bool sink = false;
+  bool contains(int64_t tile) const { return (tile >= begin && tile < end) || (sink && tile == first); }
 };
 
-struct AttentionScratch {
-  std::span<float> forward;   // per thread
-  std::span<float> backward;  // per thread
-  std::span<float> d_q;       // per thread, or per part of a head: [T, D]
-  std::span<float> d_bias;    // per part of a head, where a gradient of the bias is wanted: [keys + padding]
-  void layout(Layout& at, const Context& context, const AttentionShape& shape, bool training, bool bias_gradient);
+struct AttentionQueries {
+  ConstHeads q;                       // [B, T, H]
+  std::span<const int64_t> position;  // [B] of the first query
+  Heads out;                          // [B, T, H]
+  std::span<float> lse;               // [B, H, T]
+  std::span<VisitedTiles> visited;    // [B, H, query tiles]
 };
 
-// out[B W, C], lse[B, H, W] from qkv[B T, 3C], W = T - skip wanted tokens. Appends the new keys and values to the store.
-void attention_forward(Context& context, const AttentionShape& shape, const AttentionOptions& options, ConstMat qkv,
-                       KeyStore& store, AttentionScratch& scratch, Mat out, std::span<float> lse, VisitedTiles visited);
+// out, lse and visited from q and the keys in the store.
+void attention_forward(Context& context, const AttentionShape& shape, const AttentionOptions& options,
+                       const AttentionQueries& queries, const KeyStore& store);
 
 struct AttentionForwardResult {
-  ConstMat qkv, out;
+  ConstHeads q, k, v;
+  int64_t keys = 0;                   // S, at positions 0 .. S - 1
+  std::span<const int64_t> position;  // [B] of the first query
+  ConstHeads out;
   std::span<const float> lse;
-  VisitedTiles visited;
+  std::span<const VisitedTiles> visited;
 };
 
-// d_qkv[B T, 3C] from d_out[B T, C]; d_bias[H, keys] += where the bias wants it. REQUIRES: past = skip = 0.
+struct AttentionGradients {
+  ConstHeads d_out;
+  Heads d_q, d_k, d_v;
+  Mat d_bias;  // where the bias wants it: like its table; kLinear: [H, n], n > every distance
+};
+
+// d_q, d_k, d_v = and d_bias += from d_out.
 void attention_backward(Context& context, const AttentionShape& shape, const AttentionOptions& options,
-                        const AttentionForwardResult& forward, ConstMat d_out, AttentionScratch& scratch, Mat d_qkv,
-                        Mat d_bias);
+                        const AttentionForwardResult& forward, const AttentionGradients& gradients);
 
 struct TileCount {
   int64_t seen = 0, all = 0;  // key tiles visited, key tiles with a visible key
 };
-TileCount count_tiles(const AttentionShape& shape, VisitedTiles visited);
+TileCount count_tiles(std::span<const VisitedTiles> visited);
 
 }  // namespace longshot

@@ -1,28 +1,31 @@
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 
-#include "base/context.h"
 #include "kernels/attention_head.h"
 
 namespace longshot {
 namespace {
 
+// One head of keys and the G heads of queries that look at it, whose rows are stacked: head g, query t in row g T + t.
 struct BackwardPieces {
-  float *q, *k, *k_panels, *v_panels, *d_out, *s, *dp, *d_k, *d_v, *delta;
-  BackwardPieces(Cutter cut, int64_t tokens, int64_t head_dim, int64_t* used = nullptr) {
-    const int64_t dp_cols = padded_dim(head_dim), rows = round_up(tokens, kKeyTile);
-    q = cut.take(rows * dp_cols);          // [T, D] scaled, rotated
-    k = cut.take(rows * dp_cols);          // [T, D] rotated
-    k_panels = cut.take(rows * head_dim);  // the same, packed
-    v_panels = cut.take(rows * head_dim);
-    d_out = cut.take(rows * dp_cols);  // [T, D]
+  float *q, *k, *k_panels, *v_panels, *d_out, *delta, *s, *dp, *d_k, *d_v, *room;
+  int64_t used;
+  BackwardPieces(Cutter cut, const AttentionShape& shape, int64_t keys) {
+    const int64_t dim = shape.head_dim, width = padded_dim(dim), rows = shape.group() * shape.queries;
+    q = cut.take(rows * width);                         // [G T, D] scaled, rotated
+    k = cut.take(keys * width);                         // [S, D] rotated
+    k_panels = cut.take(round_up(keys, kPanel) * dim);  // the same, packed
+    v_panels = cut.take(round_up(keys, kPanel) * dim);
+    d_out = cut.take(rows * width);  // [G T, D]
+    delta = cut.take(rows);
     s = cut.take(kQueryTile * kKeyTile);
     dp = cut.take(kQueryTile * kKeyTile);
-    d_k = cut.take(kKeyTile * dp_cols);
-    d_v = cut.take(kKeyTile * dp_cols);
-    delta = cut.take(rows);
-    if (used) *used = cut.used();
+    d_k = cut.take(kKeyTile * width);
+    d_v = cut.take(kKeyTile * width);
+    room = cut.take(HeadBias::kRoom);
+    used = cut.used();
   }
 };
 
@@ -30,196 +33,233 @@ struct BackwardTask {
   const AttentionShape& shape;
   const AttentionOptions& options;
   const AttentionForwardResult& forward;
-  ConstMat d_out;
-  Mat d_qkv;
-  int64_t parts;  // of a head
+  const AttentionGradients& gradients;
+  int64_t d_bias_stride;  // floats from one head's gradient of the bias to the next
 };
 
-// Key tiles part, part + parts, .. of one head: writes their d_k and d_v, fills d_q[T, D] with their share.
-// 3 mix values  2 softmax, bias  1 scores.
-void backward_part(const BackwardTask& task, const Head& h, int64_t part, float* scratch, float* d_q, float* d_bias) {
-  const AttentionShape& shape = task.shape;
-  const AttentionForwardResult& f = task.forward;
-  const int64_t dim = shape.head_dim, dp = padded_dim(dim), tokens = shape.queries;
-  const BackwardPieces w(Cutter(scratch), tokens, dim);
-  const float* lse = f.lse.data() + h.index * tokens;
-
-  const auto copy_in = [&](ConstMat from, int64_t part, float* to, float scale, bool rotated) {
-    const RotateCopy copy{.x = head_row(from, shape, h, part, 0),
-                          .x_stride = from.stride,
-                          .y = to,
-                          .y_stride = dp,
-                          .rows = tokens,
-                          .dim = dim,
-                          .padded = dp,
-                          .scale = scale};
-    rotate_copy(rotated ? with_rotation(copy, task.options.rotation, 0, 1) : copy);
+class KeyHead {
+ public:
+  struct Memory {
+    float* scratch;
+    float* d_q;     // [G T, D], a sum
+    float* d_bias;  // [G, columns], a sum; null: not wanted
   };
-  copy_in(f.qkv, kQuery, w.q, score_scale(shape), true);
-  copy_in(f.qkv, kKey, w.k, 1, true);
-  copy_in(task.d_out, 0, w.d_out, 1, false);
-  pack_panels(w.k, dp, tokens, dim, w.k_panels);
-  pack_panels(head_row(f.qkv, shape, h, kValue, 0), f.qkv.stride, tokens, dim, w.v_panels);
-  // delta_i = sum_j p_ij dP_ij = dO_i . O_i
-  for (int64_t i = 0; i < tokens; ++i) w.delta[i] = dot(w.d_out + i * dp, head_row(f.out, shape, h, 0, i), dim);
-  std::fill_n(d_q, tokens * dp, 0.0f);
+  KeyHead(const BackwardTask& task, int64_t index, const Memory& memory);
 
-  const int64_t query_tiles = shape.query_tiles();
-  const int32_t* visited = f.visited.from.data() + h.index * query_tiles;
-  for (int64_t tile = part; tile < tiles_of(tokens, kKeyTile); tile += task.parts) {
-    const int64_t key0 = tile * kKeyTile, cols = std::min(kKeyTile, tokens - key0), padded = round_up(cols, kPanel);
-    std::fill_n(w.d_k, cols * dp, 0.0f);
-    std::fill_n(w.d_v, cols * dp, 0.0f);
-    for (int64_t qt = key0 / kQueryTile; qt < query_tiles; ++qt) {
-      const int64_t first = qt * kQueryTile, rows = std::min(kQueryTile, tokens - first);
-      const int64_t from = visited[qt] < 0 ? -visited[qt] - 1 : visited[qt];
-      if (tile < from && !(tile == 0 && visited[qt] < 0)) continue;
-      const int64_t diagonal = first - key0;
-      const bool whole = diagonal >= cols - 1;
-      const auto trimmed = [&](Causal causal) { return whole ? Causal::kFull : causal; };
-      const ScoreTile t = score_tile(shape, task.options, h, first, rows, key0, w.s);
-      const float* q = w.q + first * dp;
-      const float* d_out = w.d_out + first * dp;
-      // [rows, cols] = x y^T
-      const auto scores = [&](const float* x, const float* y_panels, float* out) {
-        tile_product({.a = x,
-                      .a_stride = dp,
-                      .a_transposed = false,
-                      .b = y_panels + key0 * dim,
-                      .b_stride = kPanel,
-                      .b_panel = dim * kPanel,
-                      .c = out,
-                      .c_stride = kKeyTile,
-                      .m = rows,
-                      .n = padded,
-                      .k = dim,
-                      .accumulate = false,
-                      .causal = trimmed(Causal::kScores),
-                      .diagonal = diagonal});
-      };
-      // [cols, D] += tile^T x
-      const auto add_to_keys = [&](const float* tile_values, const float* x, float* out) {
-        tile_product({.a = tile_values,
-                      .a_stride = kKeyTile,
-                      .a_transposed = true,
-                      .b = x,
-                      .b_stride = dp,
-                      .b_panel = kPanel,
-                      .c = out,
-                      .c_stride = dp,
-                      .m = cols,
-                      .n = dp,
-                      .k = rows,
-                      .accumulate = true,
-                      .causal = trimmed(Causal::kColumns),
-                      .diagonal = diagonal});
-      };
-      scores(q, w.k_panels, w.s);       // s = q k^T
-      scores(d_out, w.v_panels, w.dp);  // dP = dO v^T
-      tile_probabilities(t, lse + first);
-      tile_score_gradient(t, w.dp, w.delta + first, d_bias);
-      add_to_keys(w.s, d_out, w.d_v);  // dv += P^T dO
-      add_to_keys(w.dp, q, w.d_k);     // dk += dS^T q
-      tile_product({.a = w.dp,         // dq += dS k
-                    .a_stride = kKeyTile,
-                    .a_transposed = false,
-                    .b = w.k + key0 * dp,
-                    .b_stride = dp,
-                    .b_panel = kPanel,
-                    .c = d_q + first * dp,
-                    .c_stride = dp,
-                    .m = rows,
-                    .n = dp,
-                    .k = cols,
-                    .accumulate = true,
-                    .causal = trimmed(Causal::kRows),
-                    .diagonal = diagonal});
+  void load();
+  // d_k and d_v of one tile of keys are written, its share is added to d_q and d_bias.
+  void key_tile(int64_t tile);
+  // d_q is finished: turned back, scaled and written.
+  void write_queries() const;
+
+ private:
+  // A query tile: head g of the group, queries from `first` on.
+  struct Block {
+    int64_t g, first, rows;
+  };
+  void pair(const Block& block, int64_t key0, int64_t cols);
+  int64_t head(int64_t g) const { return key_head_ * task_.shape.group() + g; }
+  int64_t row(int64_t g, int64_t t) const { return g * task_.shape.queries + t; }
+
+  const BackwardTask& task_;
+  int64_t sequence_, key_head_;
+  int64_t first_index_;  // of the group's heads, counted over all sequences
+  int64_t position_;     // of the first query
+  int64_t dim_, dp_;
+  Memory memory_;
+  BackwardPieces w_;
+};
+
+KeyHead::KeyHead(const BackwardTask& task, int64_t index, const Memory& memory)
+    : task_(task),
+      sequence_(index / task.shape.stored_heads()),
+      key_head_(index % task.shape.stored_heads()),
+      first_index_(index * task.shape.group()),
+      position_(task.forward.position[static_cast<size_t>(sequence_)]),
+      dim_(task.shape.head_dim),
+      dp_(padded_dim(dim_)),
+      memory_(memory),
+      w_(Cutter(memory.scratch), task.shape, task.forward.keys) {}
+
+void KeyHead::load() {
+  const AttentionForwardResult& f = task_.forward;
+  const int64_t T = task_.shape.queries, S = f.keys;
+  const Rotation& rotation = task_.options.rotation;
+  for (int64_t g = 0; g < task_.shape.group(); ++g) {
+    const RotateCopy q{.x = f.q.at(sequence_, 0, head(g)),
+                       .x_stride = f.q.token,
+                       .y = w_.q + row(g, 0) * dp_,
+                       .y_stride = dp_,
+                       .rows = T,
+                       .dim = dim_,
+                       .padded = dp_,
+                       .scale = score_scale(task_.shape, task_.options)};
+    rotate_copy(with_rotation(q, rotation, position_, 1));
+    const ConstHeads& d_out = task_.gradients.d_out;
+    rotate_copy({.x = d_out.at(sequence_, 0, head(g)),
+                 .x_stride = d_out.token,
+                 .y = w_.d_out + row(g, 0) * dp_,
+                 .y_stride = dp_,
+                 .rows = T,
+                 .dim = dim_,
+                 .padded = dp_});
+    // delta_i = sum_j p_ij dP_ij = dO_i . O_i
+    for (int64_t t = 0; t < T; ++t) {
+      w_.delta[row(g, t)] = dot(w_.d_out + row(g, t) * dp_, f.out.at(sequence_, t, head(g)), dim_);
     }
-    const RotateCopy key_out{.x = w.d_k,
-                             .x_stride = dp,
-                             .y = head_row(task.d_qkv, shape, h, kKey, key0),
-                             .y_stride = task.d_qkv.stride,
-                             .rows = cols,
-                             .dim = dim,
-                             .padded = dim};
-    rotate_copy(with_rotation(key_out, task.options.rotation, key0, -1));
-    rotate_copy({.x = w.d_v,
-                 .x_stride = dp,
-                 .y = head_row(task.d_qkv, shape, h, kValue, key0),
-                 .y_stride = task.d_qkv.stride,
-                 .rows = cols,
-                 .dim = dim,
-                 .padded = dim});
   }
+  const RotateCopy k{.x = f.k.at(sequence_, 0, key_head_),
+                     .x_stride = f.k.token,
+                     .y = w_.k,
+                     .y_stride = dp_,
+                     .rows = S,
+                     .dim = dim_,
+                     .padded = dp_};
+  rotate_copy(with_rotation(k, rotation, 0, 1));
+  pack_panels(w_.k, dp_, S, dim_, w_.k_panels);
+  pack_panels(f.v.at(sequence_, 0, key_head_), f.v.token, S, dim_, w_.v_panels);
+  std::fill_n(memory_.d_q, row(task_.shape.group(), 0) * dp_, 0.0f);
+  if (memory_.d_bias) std::fill_n(memory_.d_bias, task_.shape.group() * task_.d_bias_stride, 0.0f);
 }
 
-// d_q of a head is finished: turned back, scaled and written.
-void write_queries(const BackwardTask& task, const Head& h, const float* d_q) {
-  const AttentionShape& shape = task.shape;
-  const RotateCopy query_out{.x = d_q,
-                             .x_stride = padded_dim(shape.head_dim),
-                             .y = head_row(task.d_qkv, shape, h, kQuery, 0),
-                             .y_stride = task.d_qkv.stride,
-                             .rows = shape.queries,
-                             .dim = shape.head_dim,
-                             .padded = shape.head_dim,
-                             .scale = score_scale(shape)};
-  rotate_copy(with_rotation(query_out, task.options.rotation, 0, -1));
+// 3 mix values  2 softmax, bias  1 scores.
+void KeyHead::pair(const Block& block, int64_t key0, int64_t cols) {
+  const AttentionOptions& options = task_.options;
+  const int64_t at = row(block.g, block.first);
+  const QueryRows rows{sequence_, block.first, block.rows, position_ + block.first};
+  std::array<KeyRange, kQueryTile> visible;
+  visible_ranges(options.visible, rows, {0, task_.forward.keys}, visible.data());
+  const Head h{sequence_, head(block.g), key_head_, first_index_ + block.g};
+  const HeadScores scores(options, h, task_.gradients.d_bias.cols);
+  const ScoreTile t = scores.tile({.query0 = rows.position,
+                                   .rows = block.rows,
+                                   .key0 = key0,
+                                   .cols = cols,
+                                   .visible = visible.data(),
+                                   .s = w_.s,
+                                   .room = w_.room});
+  const TileProducts products(t, dim_, options.visible.causal);
+  const float *q = w_.q + at * dp_, *d_out = w_.d_out + at * dp_;
+  products.scores(q, w_.k_panels + key0 * dim_, w_.s);  // s = q k^T
+  scores.add_term(t);
+  products.scores(d_out, w_.v_panels + key0 * dim_, w_.dp);  // dP = dO v^T
+  tile_probabilities(t, task_.forward.lse.data() + first_index_ * task_.shape.queries + at);
+  float* d_bias = memory_.d_bias ? memory_.d_bias + block.g * task_.d_bias_stride : nullptr;
+  const BiasGradient d_tile = scores.bias().gradient(t, d_bias, w_.room);
+  tile_score_gradient(t, w_.dp, w_.delta + at, d_tile);
+  if (d_tile.row == w_.room) scores.bias().fold(t, w_.room, d_bias);
+  scores.add_term_gradient(t, w_.dp);
+  products.add_columns(w_.s, d_out, w_.d_v);                            // dv += P^T dO
+  products.add_columns(w_.dp, q, w_.d_k);                               // dk += dS^T q
+  products.add_rows(w_.dp, w_.k + key0 * dp_, memory_.d_q + at * dp_);  // dq += dS k
+}
+
+void KeyHead::key_tile(int64_t tile) {
+  const int64_t T = task_.shape.queries, query_tiles = task_.shape.query_tiles();
+  const int64_t key0 = tile * kKeyTile, cols = std::min(kKeyTile, task_.forward.keys - key0);
+  const VisitedTiles* visited = task_.forward.visited.data() + first_index_ * query_tiles;
+  std::fill_n(w_.d_k, cols * dp_, 0.0f);
+  std::fill_n(w_.d_v, cols * dp_, 0.0f);
+  for (int64_t i = 0; i < task_.shape.group() * query_tiles; ++i) {
+    if (!visited[i].contains(tile)) continue;
+    const int64_t first = i % query_tiles * kQueryTile;
+    pair({i / query_tiles, first, std::min(kQueryTile, T - first)}, key0, cols);
+  }
+  const AttentionGradients& to = task_.gradients;
+  RotateCopy out{.x = w_.d_k,
+                 .x_stride = dp_,
+                 .y = to.d_k.at(sequence_, key0, key_head_),
+                 .y_stride = to.d_k.token,
+                 .rows = cols,
+                 .dim = dim_,
+                 .padded = dim_};
+  rotate_copy(with_rotation(out, task_.options.rotation, key0, -1));
+  out.x = w_.d_v, out.y = to.d_v.at(sequence_, key0, key_head_), out.y_stride = to.d_v.token;
+  rotate_copy(out);
+}
+
+void KeyHead::write_queries() const {
+  const Heads& to = task_.gradients.d_q;
+  for (int64_t g = 0; g < task_.shape.group(); ++g) {
+    const RotateCopy out{.x = memory_.d_q + row(g, 0) * dp_,
+                         .x_stride = dp_,
+                         .y = to.at(sequence_, 0, head(g)),
+                         .y_stride = to.token,
+                         .rows = task_.shape.queries,
+                         .dim = dim_,
+                         .padded = dim_,
+                         .scale = score_scale(task_.shape, task_.options)};
+    rotate_copy(with_rotation(out, task_.options.rotation, position_, -1));
+  }
 }
 
 void add_to(float* to, const float* from, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
+// A head of keys is one task, unless there are too few heads for the threads.
+int64_t parts_of_a_head(const AttentionShape& shape, int64_t keys, int threads) {
+  const int64_t heads = shape.sequences * shape.stored_heads(), wanted = 2 * int64_t{threads};
+  return heads >= wanted ? 1 : std::clamp<int64_t>(tiles_of(keys, kKeyTile), 1, tiles_of(wanted, heads));
+}
+
+// The call's memory: per thread, and what is summed over the parts of a head.
+struct BackwardMemory {
+  int64_t thread_floats, d_q_floats, d_bias_floats, parts;
+  float *threads, *d_q, *d_bias;
+
+  BackwardMemory(Context& context, const BackwardTask& task) {
+    const AttentionShape& shape = task.shape;
+    parts = parts_of_a_head(shape, task.forward.keys, context.threads());
+    const int64_t tasks = shape.sequences * shape.stored_heads() * parts;
+    const int64_t count = context.threads();
+    thread_floats = BackwardPieces(Cutter(nullptr), shape, task.forward.keys).used;
+    d_q_floats = round_up(shape.group() * shape.queries * padded_dim(shape.head_dim), kPanel);
+    d_bias_floats = shape.group() * task.d_bias_stride;
+    const int64_t d_q_count = parts == 1 ? count : tasks;
+    threads = context.scratch(count * thread_floats + d_q_count * d_q_floats + tasks * d_bias_floats).data();
+    d_q = threads + count * thread_floats;
+    d_bias = task.options.bias.wants_gradient ? d_q + d_q_count * d_q_floats : nullptr;
+  }
+  // Of task i on a thread. A head in one part needs its d_q no longer than the task.
+  KeyHead::Memory of(int64_t i, int thread) const {
+    return {threads + thread * thread_floats, d_q + (parts == 1 ? thread : i) * d_q_floats,
+            d_bias ? d_bias + i * d_bias_floats : nullptr};
+  }
+};
+
 }  // namespace
 
-int64_t backward_floats(int64_t tokens, int64_t head_dim) {
-  int64_t used = 0;
-  BackwardPieces(Cutter(nullptr), tokens, head_dim, &used);
-  return used;
-}
-
-// A head is one task, unless there are too few heads for the threads.
-int64_t backward_parts(const AttentionShape& shape, int threads) {
-  const int64_t heads = shape.sequences * shape.heads, wanted = 2 * threads;
-  return heads >= wanted ? 1 : std::min(tiles_of(wanted, heads), tiles_of(shape.queries, kKeyTile));
-}
-
 void attention_backward(Context& context, const AttentionShape& shape, const AttentionOptions& options,
-                        const AttentionForwardResult& forward, ConstMat d_out, AttentionScratch& scratch, Mat d_qkv,
-                        Mat d_bias) {
+                        const AttentionForwardResult& forward, const AttentionGradients& gradients) {
   const ZoneTimer timer(context, Zone::kAttentionBackward);
-  assert(shape.past == 0 && shape.skip == 0);
-  const int64_t heads = shape.sequences * shape.heads, parts = backward_parts(shape, context.threads());
-  const BackwardTask task{shape, options, forward, d_out, d_qkv, parts};
-  const int64_t floats = backward_floats(shape.queries, shape.head_dim), stride = d_bias_stride(shape);
-  const int64_t d_q_floats = query_gradient_floats(shape);
   const bool wants_bias = options.bias.wants_gradient;
+  assert(!wants_bias || options.bias.kind != DistanceBias::Kind::kTable ||
+         options.bias.table.cols == gradients.d_bias.cols);
+  const BackwardTask task{shape, options, forward, gradients, wants_bias ? round_up(gradients.d_bias.cols, kPanel) : 0};
+  const BackwardMemory memory(context, task);
+  const int64_t heads = shape.sequences * shape.stored_heads(), parts = memory.parts;
   context.tasks(heads * parts, [&](int64_t i, int thread) {
-    float* d_q = scratch.d_q.data() + (parts == 1 ? thread : i) * d_q_floats;
-    float* part_bias = nullptr;
-    if (wants_bias) {
-      part_bias = scratch.d_bias.data() + i * stride;
-      std::fill_n(part_bias, stride, 0.0f);
-    }
-    const Head h = head_of(shape, i / parts);
-    backward_part(task, h, i % parts, scratch.backward.data() + thread * floats, d_q, part_bias);
-    if (parts == 1) write_queries(task, h, d_q);
+    KeyHead head(task, i / parts, memory.of(i, thread));
+    head.load();
+    for (int64_t tile = i % parts; tile < tiles_of(forward.keys, kKeyTile); tile += parts) head.key_tile(tile);
+    if (parts == 1) head.write_queries();
   });
   // Everything is summed in a fixed order: the same bits in every run.
   if (parts > 1) {
-    context.tasks(heads, [&](int64_t i) {
-      float* sum = scratch.d_q.data() + i * parts * d_q_floats;
-      for (int64_t part = 1; part < parts; ++part) add_to(sum, sum + part * d_q_floats, d_q_floats);
-      write_queries(task, head_of(shape, i), sum);
+    context.tasks(heads, [&](int64_t i, int thread) {
+      const KeyHead::Memory sum = memory.of(i * parts, thread);
+      for (int64_t part = 1; part < parts; ++part) {
+        add_to(sum.d_q, sum.d_q + part * memory.d_q_floats, memory.d_q_floats);
+      }
+      KeyHead(task, i, sum).write_queries();
     });
   }
   if (!wants_bias) return;
-  // Row i has its last entry at distance 0.
-  const int64_t last = options.bias.kind == DistanceBias::Kind::kTable ? options.bias.table.cols - 1 : shape.keys() - 1;
-  assert(last + 1 == d_bias.cols && last < stride);
-  for (int64_t i = 0; i < heads * parts; ++i) {
-    add_to(d_bias.row(i / parts % shape.heads), scratch.d_bias.data() + i * stride, last + 1);
+  for (int64_t i = 0; i < heads * parts * shape.group(); ++i) {
+    const int64_t key_head = i / (parts * shape.group()) % shape.stored_heads();
+    add_to(gradients.d_bias.row(key_head * shape.group() + i % shape.group()), memory.d_bias + i * task.d_bias_stride,
+           gradients.d_bias.cols);
   }
 }
 

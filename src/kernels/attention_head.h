@@ -1,5 +1,6 @@
-// What the two passes of attention share: where a head's rows are, how they are rotated, what a tile of scores is.
+// What the two passes of attention share: a head, its tiles of scores and what is added to them, its products.
 #pragma once
+#include <algorithm>
 #include <cmath>
 
 #include "base/rng.h"
@@ -16,8 +17,7 @@ class Cutter {
  public:
   explicit Cutter(float* at) : at_(at) {}
   float* take(int64_t count) {
-    float* piece = at_;
-    at_ += round_up(count, kPanel);
+    float* piece = at_ ? at_ + used_ : nullptr;
     used_ += round_up(count, kPanel);
     return piece;
   }
@@ -28,61 +28,125 @@ class Cutter {
   int64_t used_ = 0;
 };
 
-// Floats of scratch memory per thread.
-int64_t forward_floats(int64_t head_dim);
-int64_t backward_floats(int64_t tokens, int64_t head_dim);
-int64_t backward_parts(const AttentionShape& shape, int threads);  // tasks a head is cut into
-inline int64_t query_gradient_floats(const AttentionShape& shape) { return shape.queries * padded_dim(shape.head_dim); }
-inline int64_t d_bias_stride(const AttentionShape& shape) { return round_up(shape.keys() + kPanel, kPanel); }
-
-// A head of one sequence inside qkv or out: rows are tokens.
+// A head of the queries of one sequence, and the head of the keys it looks at.
 struct Head {
-  int64_t sequence, head, index;  // index = sequence * H + head
+  int64_t sequence, head, key_head;
+  int64_t index;  // sequence * H + head
 };
-
 inline Head head_of(const AttentionShape& shape, int64_t index) {
-  return {index / shape.heads, index % shape.heads, index};
-}
-
-enum Part { kQuery = 0, kKey = 1, kValue = 2 };
-
-inline const float* head_row(ConstMat m, const AttentionShape& shape, const Head& h, int64_t part, int64_t token) {
-  return m.row(h.sequence * shape.queries + token) + part * shape.width() + h.head * shape.head_dim;
-}
-inline float* head_row(Mat m, const AttentionShape& shape, const Head& h, int64_t part, int64_t token) {
-  return m.row(h.sequence * shape.queries + token) + part * shape.width() + h.head * shape.head_dim;
+  const int64_t head = index % shape.heads;
+  return {index / shape.heads, head, head / shape.group(), index};
 }
 
 inline RotateCopy with_rotation(RotateCopy copy, const Rotation& rotation, int64_t position, float direction) {
-  if (rotation.cos.cols == 0) return copy;
-  copy.cos = rotation.cos.row(position);
-  copy.sin = rotation.sin.row(position);
+  if (rotation.cos.cols == 0 || copy.rows == 0) return copy;
+  copy.cos = rotation.cos.row(position - rotation.first);
+  copy.sin = rotation.sin.row(position - rotation.first);
   copy.pairs = rotation.cos.cols;
   copy.interleaved = rotation.interleaved;
   copy.direction = direction;
   return copy;
 }
 
-inline float score_scale(const AttentionShape& shape) { return 1.0f / std::sqrt(static_cast<float>(shape.head_dim)); }
-
-inline ScoreTile score_tile(const AttentionShape& shape, const AttentionOptions& options, const Head& h,
-                            int64_t first_query, int64_t rows, int64_t key0, float* s) {
-  ScoreTile t{.s = s,
-              .rows = rows,
-              .cols = std::min(kKeyTile, shape.keys() - key0),
-              .query0 = shape.past + first_query,
-              .key0 = key0};
-  const auto head = static_cast<size_t>(h.head);
-  if (options.bias.kind == DistanceBias::Kind::kLinear) t.slope = options.bias.slopes[head];
-  if (options.bias.kind == DistanceBias::Kind::kTable) t.table = options.bias.table.row(h.head);
-  t.table_last = options.bias.kind == DistanceBias::Kind::kTable ? options.bias.table.cols - 1 : shape.keys() - 1;
-  if (options.first_key) t.first_key = options.first_key + h.sequence * shape.queries + first_query;
-  if (options.dropout > 0) {
-    t.dropout_key = mix64(options.dropout_key ^ static_cast<uint64_t>(h.index));
-    t.dropout_threshold = static_cast<uint32_t>(std::min(options.dropout * 4294967296.0, 4294967295.0));
-    t.dropout_scale = 1.0f / (1.0f - options.dropout);
-  }
-  return t;
+inline float score_scale(const AttentionShape& shape, const AttentionOptions& options) {
+  return options.scale != 0 ? options.scale : 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
 }
+
+// ln sum_{d >= 0} e^(-m d) = -ln(1 - e^-m), also where e^-m is nearly 1.
+inline double log_tail(double slope) { return -std::log(-std::expm1(-slope)); }
+
+// Queries [first, first + rows) of a sequence; `position` is of the first.
+struct QueryRows {
+  int64_t sequence, first, rows, position;
+};
+
+// The keys each of them sees, of those in `held`.
+inline void visible_ranges(const VisibleKeys& visible, const QueryRows& q, KeyRange held, KeyRange* ranges) {
+  const int64_t entry = q.sequence * visible.stride + q.first;
+  for (int64_t r = 0; r < q.rows; ++r) {
+    KeyRange range = held;
+    if (visible.causal) range.last = std::min(range.last, q.position + r + 1);
+    if (visible.first) range.first = std::max<int64_t>(range.first, visible.first[entry + r]);
+    if (visible.last) range.last = std::min<int64_t>(range.last, visible.last[entry + r]);
+    ranges[r] = range;
+  }
+}
+
+// The distance bias of one head, as tiles of scores want it.
+class HeadBias {
+ public:
+  static constexpr int64_t kRoom = kQueryTile + kKeyTile;  // distances in a tile
+
+  // The gradient of a bias without a table has `gradient_columns`.
+  HeadBias(const AttentionOptions& options, int64_t head, int64_t gradient_columns);
+
+  // The closed form, a place in the table, or one in `room`, made for the tile.
+  void set(ScoreTile& t, float* room) const;
+  // Where the tile's gradient is summed: in d_bias itself, or in `room`, from where it is folded into d_bias.
+  BiasGradient gradient(const ScoreTile& t, float* d_bias, float* room) const;
+  void fold(const ScoreTile& t, const float* room, float* d_bias) const;
+
+ private:
+  struct Distances {
+    int64_t least, most;
+  };
+  Distances visible(const ScoreTile& t) const;
+  bool in_order(Distances d) const;
+  int64_t column(int64_t distance) const;
+  void fill_from_table(int64_t most, int64_t count, float* room) const;
+
+  DistanceBias::Kind kind_;
+  bool causal_;
+  float slope_ = 0;
+  const float* table_ = nullptr;
+  int64_t zero_ = 0;   // column of distance 0
+  int64_t ahead_ = 0;  // columns behind it
+};
+
+// The tiles of scores of one head.
+class HeadScores {
+ public:
+  HeadScores(const AttentionOptions& options, const Head& h, int64_t gradient_columns = 0);
+
+  // `visible`: [rows]; `room`: HeadBias::kRoom floats.
+  struct Place {
+    int64_t query0, rows, key0, cols;  // positions, sizes
+    const KeyRange* visible;
+    float *s, *room;
+  };
+  ScoreTile tile(const Place& place) const;
+  void add_term(const ScoreTile& t) const;
+  void add_term_gradient(const ScoreTile& t, const float* d_s) const;
+  const HeadBias& bias() const { return bias_; }
+
+ private:
+  ScoreTerm::Tile term_tile(const ScoreTile& t) const;
+
+  HeadBias bias_;
+  ScoreTerm* term_;
+  Head head_;
+  uint64_t dropout_key_ = 0;
+  uint32_t dropout_threshold_ = 0;
+  float dropout_scale_ = 1;
+};
+
+// Products with a tile of scores s[rows, cols], row stride kKeyTile. Vectors have stride padded_dim(dim). Where the tile
+// is causal, blocks no row sees are left out.
+class TileProducts {
+ public:
+  TileProducts(const ScoreTile& t, int64_t dim, bool causal);
+  // s = x y^T for x[rows, D] and packed y[cols, D]
+  void scores(const float* x, const float* y_panels, float* s) const;
+  // out[rows, D] += s y for y[cols, D]
+  void add_rows(const float* s, const float* y, float* out) const;
+  // out[cols, D] += s^T x for x[rows, D]
+  void add_columns(const float* s, const float* x, float* out) const;
+
+ private:
+  Causal trimmed(Causal causal) const { return whole_ ? Causal::kFull : causal; }
+  int64_t rows_, cols_, dim_, dp_;
+  int64_t diagonal_;
+  bool whole_;
+};
 
 }  // namespace longshot

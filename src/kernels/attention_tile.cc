@@ -21,9 +21,8 @@ struct Range {
   int64_t lo, hi;
 };
 HWY_INLINE Range visible(const ScoreTile& t, int64_t r) {
-  const int64_t hi = std::min(t.cols, t.query0 + r - t.key0 + 1);
-  const int64_t lo = t.first_key ? std::clamp<int64_t>(t.first_key[r] - t.key0, 0, t.cols) : 0;
-  return {lo, std::max(hi, lo)};
+  const int64_t lo = std::clamp<int64_t>(t.visible[r].first - t.key0, 0, t.cols);
+  return {lo, std::clamp<int64_t>(t.visible[r].last - t.key0, lo, t.cols)};
 }
 
 // bias(c) for the vector of columns c, c + 1, ..
@@ -32,7 +31,7 @@ class RowBias {
   HWY_INLINE RowBias(const ScoreTile& t, int64_t r)
       : slope_(t.slope),
         distance0_(t.query0 + r - t.key0),
-        table_(t.table ? t.table + t.table_last - distance0_ : nullptr) {}
+        table_(t.table ? t.table + t.table_zero - distance0_ : nullptr) {}
   HWY_INLINE Vec add(D32 d, int64_t c, Vec s) const {
     if (table_) return hn::Add(s, hn::LoadU(d, table_ + c));
     const Vec distance = hn::Sub(hn::Set(d, static_cast<float>(distance0_ - c)), hn::Iota(d, 0.0f));
@@ -95,6 +94,10 @@ void TileSoftmaxImpl(const ScoreTile& t, float* row_max, float* row_sum, float* 
     });
     const float before = row_max[r];
     const float now = std::max(before, hn::GetLane(hn::MaxOfLanes(d, largest)));
+    if (now == -HUGE_VALF) {
+      zero_row(t, r);
+      continue;
+    }
     const Vec shift = hn::Set(d, now);
     Vec sum = hn::Zero(d);
     const int64_t begin = range.lo / lanes * lanes;
@@ -120,7 +123,7 @@ void TileProbabilitiesImpl(const ScoreTile& t, const float* lse) {
   const D32 d;
   for (int64_t r = 0; r < t.rows; ++r) {
     const Range range = visible(t, r);
-    if (range.lo == range.hi) {
+    if (range.lo == range.hi || lse[r] == -HUGE_VALF) {
       zero_row(t, r);
       continue;
     }
@@ -130,7 +133,7 @@ void TileProbabilitiesImpl(const ScoreTile& t, const float* lse) {
   }
 }
 
-void TileScoreGradientImpl(const ScoreTile& t, float* dp, const float* delta, float* d_bias) {
+void TileScoreGradientImpl(const ScoreTile& t, float* dp, const float* delta, const BiasGradient& d_bias) {
   const D32 d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t r = 0; r < t.rows; ++r) {
@@ -155,8 +158,8 @@ void TileScoreGradientImpl(const ScoreTile& t, float* dp, const float* delta, fl
       hn::StoreU(hn::IfThenElseZero(hn::Gt(p, hn::Zero(d)), g), d, ds + c);
     }
     std::fill(ds + c, ds + round_up(t.cols, kPanel), 0.0f);
-    if (d_bias) {
-      float* row = d_bias + t.table_last - (t.query0 + r - t.key0);
+    if (d_bias.row) {
+      float* row = d_bias.row + d_bias.zero - (t.query0 + r - t.key0);
       for (c = range.lo; c + lanes <= range.hi; c += lanes) {
         hn::StoreU(hn::Add(hn::LoadU(d, row + c), hn::LoadU(d, ds + c)), d, row + c);
       }
@@ -234,7 +237,7 @@ void tile_softmax(const ScoreTile& t, float* row_max, float* row_sum, float* res
   HWY_DYNAMIC_DISPATCH(TileSoftmaxImpl)(t, row_max, row_sum, rescale);
 }
 void tile_probabilities(const ScoreTile& t, const float* lse) { HWY_DYNAMIC_DISPATCH(TileProbabilitiesImpl)(t, lse); }
-void tile_score_gradient(const ScoreTile& t, float* dp, const float* delta, float* d_bias) {
+void tile_score_gradient(const ScoreTile& t, float* dp, const float* delta, const BiasGradient& d_bias) {
   HWY_DYNAMIC_DISPATCH(TileScoreGradientImpl)(t, dp, delta, d_bias);
 }
 void scale_rows(float* x, int64_t stride, const float* factor, int64_t rows, int64_t cols) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/attention_keys.h"
 #include "kernels/tile_product.h"
 
 namespace longshot {
@@ -16,10 +17,10 @@ struct ScoreTile {
   float* s;
   int64_t rows, cols;
   int64_t query0, key0;
+  const KeyRange* visible;       // [rows] positions each row sees
   float slope = 0;               // bias -slope * (i - j)
-  const float* table = nullptr;  // bias table[last - (i - j)] where `last` = table_last
-  int64_t table_last = 0;
-  const int32_t* first_key = nullptr;  // per row: keys before this position are not seen; null: all are
+  const float* table = nullptr;  // bias table[table_zero - (i - j)]
+  int64_t table_zero = 0;
   uint64_t dropout_key = 0;
   uint32_t dropout_threshold = 0;  // 0: no dropout
   float dropout_scale = 1;
@@ -30,12 +31,18 @@ struct ScoreTile {
 // then applies dropout to s (the sum is of undropped values). Invisible entries become 0.
 void tile_softmax(const ScoreTile& t, float* row_max, float* row_sum, float* rescale);
 
-// s = e^(s + bias - lse), invisible entries 0. No dropout.
+// s = e^(s + bias - lse), invisible entries 0; all of them where lse is -inf. No dropout.
 void tile_probabilities(const ScoreTile& t, const float* lse);
 
+// Where the gradient of the bias is summed: entry zero - (i - j) of row.
+struct BiasGradient {
+  float* row = nullptr;  // null: it is not wanted
+  int64_t zero = 0;
+};
+
 // With P in t.s and dP in dp (the gradient of the dropped probabilities):
-//   dp = P (drop dP - delta);  t.s = drop P;  d_bias[last - (i - j)] += dp  where d_bias is not null
-void tile_score_gradient(const ScoreTile& t, float* dp, const float* delta, float* d_bias);
+//   dp = P (drop dP - delta);  t.s = drop P;  d_bias += dp
+void tile_score_gradient(const ScoreTile& t, float* dp, const float* delta, const BiasGradient& d_bias);
 
 // y[r] = x[r] * factor[r] for r < rows, rows of `cols` floats.
 void scale_rows(float* x, int64_t stride, const float* factor, int64_t rows, int64_t cols);

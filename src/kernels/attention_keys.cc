@@ -1,0 +1,101 @@
+#include "kernels/attention_keys.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/attention_head.h"
+
+namespace longshot {
+namespace {
+
+// The ring of one head, for writing.
+struct Ring {
+  float *keys, *values, *norms;
+  int64_t capacity, dim;
+
+  void write_values(const float* x, int64_t x_stride, KeyRange at) const {
+    const int64_t dp = padded_dim(dim);
+    for (int64_t p = at.first; p < at.last;) {
+      const int64_t slot = p % capacity, count = std::min(capacity - slot, at.last - p);
+      rotate_copy({.x = x + (p - at.first) * x_stride,
+                   .x_stride = x_stride,
+                   .y = values + slot * dp,
+                   .y_stride = dp,
+                   .rows = count,
+                   .dim = dim,
+                   .padded = dp});
+      p += count;
+    }
+  }
+
+  // Rotated keys[count, D] of consecutive positions within one panel.
+  void write_keys(const float* rows, int64_t position, int64_t count, bool new_tile) const {
+    const int64_t dp = padded_dim(dim), slot = position % capacity, lane = slot % kPanel;
+    float* panel = keys + slot / kPanel * dim * kPanel;
+    if (count == kPanel) {
+      pack_panels(rows, dp, kPanel, dim, panel);
+    } else {
+      for (int64_t r = 0; r < count; ++r) {
+        for (int64_t c = 0; c < dim; ++c) panel[c * kPanel + lane + r] = rows[r * dp + c];
+      }
+    }
+    float& norm = norms[slot / kKeyTile];
+    if (new_tile) norm = 0;
+    for (int64_t r = 0; r < count; ++r) norm = std::max(norm, std::sqrt(dot(rows + r * dp, rows + r * dp, dim)));
+  }
+};
+
+// What is held once [at.first, at.last) is written.
+KeyRange held_after(KeyRange held, KeyRange at, int64_t capacity) {
+  const bool goes_on = at.first >= held.first && at.first <= held.last && !held.empty();
+  const int64_t oldest_tile = (at.last - 1) / kKeyTile - capacity / kKeyTile + 1;
+  return {std::max(goes_on ? held.first : at.first, oldest_tile * kKeyTile), at.last};
+}
+
+// `rows`: room for a panel of rotated keys.
+void append_head(const NewKeys& from, const Rotation& rotation, KeyStore& store, int64_t index, float* rows) {
+  const int64_t b = index / store.heads, h = index % store.heads, dim = store.head_dim, dp = padded_dim(dim);
+  const KeyRange at{from.position[static_cast<size_t>(b)], from.position[static_cast<size_t>(b)] + from.count};
+  const Ring ring{store.keys.data() + index * store.capacity * dim, store.values.data() + index * store.capacity * dp,
+                  store.norms.data() + index * (store.capacity / kKeyTile), store.capacity, dim};
+  KeyRange& held = store.held[static_cast<size_t>(index)];
+  const KeyRange after = held_after(held, at, store.capacity);
+  ring.write_values(from.v.at(b, 0, h), from.v.token, at);
+  for (int64_t p = at.first; p < at.last;) {
+    const int64_t count = std::min(kPanel - p % kPanel, at.last - p);
+    const RotateCopy key{.x = from.k.at(b, p - at.first, h),
+                         .x_stride = from.k.token,
+                         .y = rows,
+                         .y_stride = dp,
+                         .rows = count,
+                         .dim = dim,
+                         .padded = dp};
+    rotate_copy(with_rotation(key, rotation, p, 1));
+    ring.write_keys(rows, p, count, p % kKeyTile == 0 || p == after.first);
+    p += count;
+  }
+  held = after;
+}
+
+}  // namespace
+
+void KeyStore::layout(Layout& at, const Size& size) {
+  sequences = size.sequences, heads = size.heads, head_dim = size.head_dim;
+  capacity = round_up(size.tokens, kKeyTile);
+  const int64_t rings = sequences * heads;
+  keys = at.array<float>(rings * capacity * head_dim);
+  values = at.array<float>(rings * capacity * padded_dim(head_dim));
+  norms = at.array<float>(rings * (capacity / kKeyTile));
+  held = at.array<KeyRange>(rings);
+}
+
+void append_keys(Context& context, const NewKeys& keys, const Rotation& rotation, KeyStore& store) {
+  const ZoneTimer timer(context, Zone::kAttentionForward);
+  if (keys.count == 0) return;
+  const int64_t floats = kPanel * padded_dim(store.head_dim);
+  const std::span<float> rows = context.scratch(context.threads() * floats);
+  context.tasks(store.sequences * store.heads,
+                [&](int64_t i, int thread) { append_head(keys, rotation, store, i, rows.data() + thread * floats); });
+}
+
+}  // namespace longshot

@@ -1,0 +1,68 @@
+// Keys and values as attention reads them: the cache of a decoder, scratch memory elsewhere. Each head of each sequence
+// has a ring of tiles; what no longer fits drops the oldest.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "base/context.h"
+#include "base/view.h"
+#include "base/workspace.h"
+
+namespace longshot {
+
+// One vector of D floats per (sequence, token, head), anywhere in memory. Strides in floats.
+template <class T>
+struct BasicHeads {
+  T* data = nullptr;
+  int64_t sequence = 0, token = 0, head = 0;
+  T* at(int64_t b, int64_t t, int64_t h) const { return data + b * sequence + t * token + h * head; }
+  operator BasicHeads<const T>() const { return {data, sequence, token, head}; }
+};
+using Heads = BasicHeads<float>;
+using ConstHeads = BasicHeads<const float>;
+
+// Head h in columns [h D, (h + 1) D) of a matrix; sequences follow each other after `tokens` rows.
+inline Heads heads_of(Mat m, int64_t tokens, int64_t head_dim) {
+  return {m.data, tokens * m.stride, m.stride, head_dim};
+}
+inline ConstHeads heads_of(ConstMat m, int64_t tokens, int64_t head_dim) {
+  return {m.data, tokens * m.stride, m.stride, head_dim};
+}
+
+// Rotation of queries and keys: pair c of the first 2 * cos.cols dimensions turns by the angle of row p - first at
+// position p.
+struct Rotation {
+  ConstMat cos, sin;         // [positions, pairs]; pairs = 0: none
+  bool interleaved = false;  // pairs are (2c, 2c + 1); otherwise (c, c + pairs)
+  int64_t first = 0;         // position of the first row
+};
+
+struct KeyRange {
+  int64_t first = 0, last = 0;  // positions [first, last)
+  bool empty() const { return first >= last; }
+};
+
+struct KeyStore {
+  int64_t sequences = 0, heads = 0, head_dim = 0;
+  int64_t capacity = 0;      // tokens per ring, a multiple of the key tile
+  std::span<float> keys;     // [B H, capacity / 16, D, 16]; position p is token p % capacity of the ring
+  std::span<float> values;   // [B H, capacity, D padded to 16]
+  std::span<float> norms;    // [B H, capacity / key tile] at least the largest |k| in the tile
+  std::span<KeyRange> held;  // [B H] the positions that can be read
+
+  struct Size {
+    int64_t sequences = 0, heads = 0, head_dim = 0, tokens = 0;
+  };
+  void layout(Layout& at, const Size& size);
+};
+
+struct NewKeys {
+  ConstHeads k, v;                    // [B, count, heads]
+  int64_t count = 0;                  // of each sequence
+  std::span<const int64_t> position;  // [B] of the first
+};
+// Stores keys, rotated, and values at their positions. What a ring held from there on is replaced; what it held before
+// stays, as far as there is room and no gap between.
+void append_keys(Context& context, const NewKeys& keys, const Rotation& rotation, KeyStore& store);
+
+}  // namespace longshot
