@@ -59,10 +59,11 @@ struct AttentionShape {
   int64_t query_tiles() const;
 };
 
-// Which keys query t of sequence b sees: those up to itself when causal, at positions [first, last) where these are
-// given, at entry b * stride + t.
+// Which keys query t of sequence b sees: those up to itself when causal, those nearer than `window` when there is one,
+// and of these the positions [first, last) where such bounds are given, at entry b * stride + t.
 struct VisibleKeys {
   bool causal = true;
+  int64_t window = 0;  // |i - j| < window; 0: any distance
   const int32_t* first = nullptr;
   const int32_t* last = nullptr;
   int64_t stride = 0;

@@ -13,6 +13,7 @@ void check(const AttentionProblem& p) {
                 p.sequences, p.queries, p.keys, p.heads, p.head_dim);
   require_usage(p.key_heads >= 0 && (p.key_heads == 0 || p.heads % p.key_heads == 0),
                 "attention: {} heads of keys do not divide {} heads of queries", p.key_heads, p.heads);
+  require_usage(p.window >= 0, "attention: a window of {} keys", p.window);
   require_usage(p.epsilon >= 0 && p.epsilon < 1, "attention: epsilon {} is not in [0, 1)", p.epsilon);
   const auto ranges = static_cast<size_t>(p.sequences * p.queries);
   for (const auto& keys : {p.first_key, p.last_key}) {
@@ -39,6 +40,7 @@ Attention::Attention(const AttentionProblem& problem) : problem_(problem) {
             .key_heads = problem.key_heads};
   options_.scale = problem.scale;
   options_.visible = {.causal = problem.causal,
+                      .window = problem.window,
                       .first = problem.first_key.empty() ? nullptr : problem.first_key.data(),
                       .last = problem.last_key.empty() ? nullptr : problem.last_key.data(),
                       .stride = problem.queries};

@@ -31,6 +31,7 @@ struct AttentionProblem {
   // last query is at the last key.
   std::optional<int64_t> first_position = std::nullopt;
   bool causal = true;  // a query sees no key behind its own position
+  int64_t window = 0;  // and none at a distance |i - j| of this or more; 0: any distance
   // Where not empty, query t of sequence b sees positions [first_key, last_key) alone, entry b * queries + t of these.
   std::span<const int32_t> first_key = {}, last_key = {};
   // -slope |i - j|, a table over distances, or nothing; see kernels/attention.h. wants_gradient is ignored: what

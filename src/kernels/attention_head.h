@@ -65,7 +65,9 @@ inline void visible_ranges(const VisibleKeys& visible, const QueryRows& q, KeyRa
   const int64_t entry = q.sequence * visible.stride + q.first;
   for (int64_t r = 0; r < q.rows; ++r) {
     KeyRange range = held;
-    if (visible.causal) range.last = std::min(range.last, q.position + r + 1);
+    const int64_t i = q.position + r, reach = visible.causal ? 1 : visible.window;
+    if (reach > 0) range.last = std::min(range.last, i + reach);
+    if (visible.window > 0) range.first = std::max(range.first, i - visible.window + 1);
     if (visible.first) range.first = std::max<int64_t>(range.first, visible.first[entry + r]);
     if (visible.last) range.last = std::min<int64_t>(range.last, visible.last[entry + r]);
     ranges[r] = range;

@@ -37,6 +37,8 @@ struct Rotation {
   int64_t first = 0;         // position of the first row
 };
 
+constexpr int64_t kKeyTile = 128;  // tokens of a tile: a full ring forgets so many at once
+
 struct KeyRange {
   int64_t first = 0, last = 0;  // positions [first, last)
   bool empty() const { return first >= last; }

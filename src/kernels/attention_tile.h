@@ -8,8 +8,7 @@
 
 namespace longshot {
 
-constexpr int64_t kQueryTile = 96;  // rows of a tile of scores
-constexpr int64_t kKeyTile = 128;   // columns; a multiple of kPanel
+constexpr int64_t kQueryTile = 96;  // rows of a tile of scores; kKeyTile columns
 
 // A tile of scores s[rows, cols], row stride kKeyTile. Row r is the query at position query0 + r, column c the key at
 // position key0 + c. Columns up to the next multiple of kPanel may be written.

@@ -14,10 +14,13 @@ constexpr int64_t kChunkTokens = 4096;  // of all sequences; enough to feed the 
 Inference::Inference(Context& context, Transformer& model, Config config)
     : context_(context), model_(model), config_(config) {
   require_usage(config.sequences > 0 && config.tokens > 0, "inference needs at least one sequence and one token");
+  require_usage(config.capacity < kEndless || config.window > 0, "an endless stream needs a window");
   // Rows of several sequences are not contiguous after a cut, so only a single one is cut into chunks.
   chunk_ = config.sequences == 1 ? std::min(config.tokens, kChunkTokens) : config.tokens;
+  past_.assign(static_cast<size_t>(config.sequences), 0);
+  position_ = past_;
   stores_.resize(config.capacity > 0 ? static_cast<size_t>(model.config().layers) : 1);
-  model_.prepare_positions(std::max(config.capacity, config.tokens));
+  model_.require_length(std::max(config.capacity, config.tokens));
   memory_ = Workspace([this](Layout& at) { layout(at); });
 }
 
@@ -29,57 +32,95 @@ void Inference::layout(Layout& at) {
   x_ = at.mat(rows, c.dim);
   if (c.final_norm) final_ = at.mat(rows, c.dim);
   activations_.layout(at, c, shape);
-  scratch_.layout(at, context_, c, shape, {});
+  scratch_.layout(at, c, shape, {});
+  // The first token of a chunk still needs its window when the last one's key has been stored, and whole tiles go.
+  const int64_t all = std::max(config_.capacity, config_.tokens);
+  const int64_t needed = config_.window > 0 ? config_.window + chunk_ + kKeyTile : all;
   for (KeyStore& store : stores_) {
-    store.layout(at, config_.sequences * c.heads, std::max(config_.capacity, config_.tokens), c.head_dim());
+    store.layout(at, {config_.sequences, shape.stored_heads(), c.head_dim(), std::min(all, needed)});
   }
   mean_ = at.array<float>(rows);
   rstd_ = at.array<float>(rows);
   output_scratch_ = at.array<float>(model_.output().scratch_floats(rows));
 }
 
-ConstMat Inference::run(const Tokens& tokens, int64_t wanted_from) {
-  const ModelConfig& c = model_.config();
-  const int64_t length = tokens.length, rows = config_.sequences * length;
-  require(length <= config_.tokens && static_cast<int64_t>(tokens.inputs.size()) == rows,
+void Inference::check(const Tokens& tokens) const {
+  require(tokens.length <= config_.tokens &&
+              static_cast<int64_t>(tokens.inputs.size()) == config_.sequences * tokens.length,
           "inference was set up for {} x {} tokens, not {} x {}", config_.sequences, config_.tokens, config_.sequences,
-          length);
-  require(config_.capacity == 0 || past_ + length <= config_.capacity, "the cache holds {} tokens, {} are wanted",
-          config_.capacity, past_ + length);
-  model_.prepare_positions(std::max(config_.capacity, config_.tokens));
-  model_.embed(context_, tokens.inputs, length, past_, x_.rows_from(0, rows));
+          tokens.length);
+  require(tokens.counts.empty() || tokens.counts.size() == past_.size(), "{} counts of tokens for {} sequences",
+          tokens.counts.size(), past_.size());
+  const int64_t past = *std::max_element(past_.begin(), past_.end());
+  require(config_.capacity == 0 || past + tokens.length <= config_.capacity, "the cache holds {} tokens, {} are wanted",
+          config_.capacity, past + tokens.length);
+}
+
+// Fills the front of x_ with the tokens' vectors. Returns the rows from one sequence to the next: where sequences
+// overlap and a vector does not depend on its position, they share it.
+int64_t Inference::embed(const Tokens& tokens) {
+  const int64_t length = tokens.length;
+  if (tokens.shift == 0 || model_.position().adds_to_input()) {
+    model_.embed(context_, tokens.inputs, length, past_, x_.rows_from(0, config_.sequences * length));
+    return length;
+  }
+  distinct_.assign(tokens.inputs.begin(), tokens.inputs.begin() + length);
+  for (int64_t b = 1; b < config_.sequences; ++b) {
+    const auto end = tokens.inputs.begin() + (b + 1) * length;
+    distinct_.insert(distinct_.end(), end - tokens.shift, end);
+  }
+  const auto count = static_cast<int64_t>(distinct_.size());
+  model_.embed(context_, distinct_, count, past_, x_.rows_from(0, count));
+  return tokens.shift;
+}
+
+void Inference::run_chunk(const Tokens& tokens, const Chunk& chunk, Mat input, Mat output) {
+  const ModelConfig& c = model_.config();
+  for (size_t b = 0; b < past_.size(); ++b) position_[b] = past_[b] + chunk.first;
+  LayerPass pass{
+      .shape = {.sequences = config_.sequences, .queries = chunk.count, .heads = c.heads, .head_dim = c.head_dim()},
+      .attention = model_.attention_options(chunk.layer),
+      .store = &stores_[static_cast<size_t>(stores_.size() > 1 ? chunk.layer : 0)],
+      .position = position_,
+      .skip = chunk.skip,
+      .step = chunk.step};
+  VisibleKeys& visible = pass.attention.visible;
+  visible.window = config_.window;
+  if (!tokens.first_key.empty()) visible.first = tokens.first_key.data() + chunk.first, visible.stride = tokens.length;
+  LayerActivations a = activations_;
+  a.input = input;
+  a.qkv = a.qkv.rows_from(0, input.rows);
+  a.output = output;
+  AttentionShape wanted = pass.shape;
+  wanted.queries = pass.wanted();
+  a.visited = a.visited.first(static_cast<size_t>(wanted.sequences * wanted.heads * wanted.query_tiles()));
+  model_.layers()[static_cast<size_t>(chunk.layer)].forward(context_, pass, a, scratch_);
+  const TileCount tiles = count_tiles(a.visited);
+  visited_.seen += tiles.seen;
+  visited_.all += tiles.all;
+}
+
+ConstMat Inference::run(const Tokens& tokens, int64_t wanted_from) {
+  check(tokens);
+  const int64_t B = config_.sequences, length = tokens.length, layers = model_.config().layers;
+  const auto [least, most] = std::minmax_element(past_.begin(), past_.end());
+  model_.prepare_positions(*least, *most + length);
+  int64_t step = embed(tokens), kept = 0;  // rows of the result at the front of x_
   visited_ = {};
-  int64_t kept = rows;  // rows of the result at the front of x_
-  for (int64_t layer = 0; layer < c.layers; ++layer) {
-    const bool last = layer + 1 == c.layers;
-    KeyStore& store = stores_[static_cast<size_t>(stores_.size() > 1 ? layer : 0)];
-    if (last) kept = 0;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    kept = 0;
     for (int64_t first = 0; first < length; first += chunk_) {
       const int64_t count = std::min(chunk_, length - first);
-      LayerPass pass{.shape = {.sequences = config_.sequences,
-                               .queries = count,
-                               .heads = c.heads,
-                               .head_dim = c.head_dim(),
-                               .past = past_ + first,
-                               .skip = last ? std::clamp<int64_t>(wanted_from - first, 0, count) : 0},
-                     .attention = model_.attention_options(layer),
-                     .store = &store,
-                     .shift = layer == 0 && !model_.position().adds_to_input() ? tokens.shift : 0};
-      if (!tokens.first_key.empty()) pass.attention.first_key = tokens.first_key.data() + first;
-      LayerActivations a = activations_;
-      const int64_t n = config_.sequences * count, out = last ? kept : first * config_.sequences;
-      const int64_t out_rows = config_.sequences * pass.shape.wanted();
-      a.input = x_.rows_from(first * config_.sequences, n);
-      a.qkv = a.qkv.rows_from(0, n);
-      a.output = x_.rows_from(out, out_rows);
-      model_.layers()[static_cast<size_t>(layer)].forward(context_, pass, a, scratch_);
-      if (last) kept += out_rows;
-      const TileCount tiles = count_tiles(pass.shape, {a.visited});
-      visited_.seen += tiles.seen;
-      visited_.all += tiles.all;
+      const int64_t skip = layer + 1 == layers ? std::clamp<int64_t>(wanted_from - first, 0, count) : 0;
+      const int64_t in_step = std::min(step, count), rows = count + (B - 1) * in_step, out_rows = B * (count - skip);
+      run_chunk(tokens, {layer, first, count, skip, in_step}, x_.rows_from(first, rows), x_.rows_from(kept, out_rows));
+      kept += out_rows;
     }
+    step = length;  // a block's output has all rows of all sequences
   }
-  if (config_.capacity > 0) past_ += length;
+  for (size_t b = 0; b < past_.size() && config_.capacity > 0; ++b) {
+    past_[b] += tokens.counts.empty() ? length : tokens.counts[b];
+  }
   return model_.final_hidden(context_, x_.rows_from(0, kept), final_.data ? final_.rows_from(0, kept) : final_,
                              {mean_, rstd_});
 }

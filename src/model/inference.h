@@ -1,6 +1,7 @@
-// Running a model without gradients, over whole sequences of any length or token by token on top of a cache. Both go
-// through the same blocks. Memory is linear in the length.
+// Running a model without gradients, over whole sequences of any length or piece by piece on top of a cache. Both go
+// through the same blocks. Memory is linear in the length, or in the window.
 #pragma once
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -10,18 +11,23 @@ namespace longshot {
 
 class Inference {
  public:
+  static constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
   struct Config {
     int64_t sequences = 1;
     int64_t tokens = 0;    // most tokens of a sequence that are given at once
-    int64_t capacity = 0;  // with a cache: most tokens of a sequence in all; 0: no cache
+    int64_t capacity = 0;  // with a cache: most tokens of a sequence in all; 0: no cache; kEndless: needs a window
+    int64_t window = 0;    // a token sees so many at most, itself among them; a cache forgets the others. 0: all
   };
   Inference(Context& context, Transformer& model, Config config);
 
   struct Tokens {
     std::span<const int32_t> inputs;     // [B, T]
     int64_t length = 0;                  // T
-    std::span<const int32_t> first_key;  // [B, T] or empty
+    std::span<const int32_t> first_key;  // [B, T] positions, or empty
     int64_t shift = 0;                   // > 0: sequence b + 1 is sequence b moved on by so many tokens
+    // With a cache: [B] how many of the T tokens are of the sequence; those behind are padding and are forgotten after
+    // the call. Empty: all.
+    std::span<const int64_t> counts = {};
   };
   // losses[B, T - scored_from]: -ln p of the targets of the last T - scored_from tokens of each sequence.
   // Tokens before are context: the last block and the output layer do nothing for them that is not needed.
@@ -29,9 +35,11 @@ class Inference {
   // out[B (T - wanted_from), V] = ln p of every next token.
   void log_probabilities(const Tokens& tokens, int64_t wanted_from, Mat out);
 
-  // With a cache: tokens given so far. A call continues behind them.
-  int64_t past() const { return past_; }
-  void forget() { past_ = 0; }
+  // With a cache: tokens of a sequence given so far. A call continues behind them.
+  int64_t past(int64_t sequence = 0) const { return past_[static_cast<size_t>(sequence)]; }
+  // A sequence begins anew, or all do.
+  void forget(int64_t sequence) { past_[static_cast<size_t>(sequence)] = 0; }
+  void forget() { past_.assign(past_.size(), 0); }
 
   size_t bytes() const { return memory_.bytes(); }
   // Key tiles that attention visited in the last call, over all layers and heads.
@@ -39,17 +47,26 @@ class Inference {
 
  private:
   void layout(Layout& at);
+  void check(const Tokens& tokens) const;
+  int64_t embed(const Tokens& tokens);
+  struct Chunk {
+    int64_t layer, first, count;  // tokens [first, first + count) of each sequence
+    int64_t skip, step;           // see LayerPass
+  };
+  void run_chunk(const Tokens& tokens, const Chunk& chunk, Mat input, Mat output);
   // Hidden vectors of the wanted tokens, [B (T - wanted_from), C].
   ConstMat run(const Tokens& tokens, int64_t wanted_from);
 
   Context& context_;
   Transformer& model_;
   Config config_;
-  int64_t chunk_;  // tokens of a sequence per pass through a block
-  int64_t past_ = 0;
-  Mat x_;                         // [B T, C]
-  Mat final_;                     // [B T, C] when there is a final norm
-  LayerActivations activations_;  // of one chunk
+  int64_t chunk_;                  // tokens of a sequence per pass through a block
+  std::vector<int64_t> past_;      // [B]
+  std::vector<int64_t> position_;  // [B] of a chunk's first token
+  std::vector<int32_t> distinct_;  // tokens of overlapping sequences, each once
+  Mat x_;                          // [B T, C]
+  Mat final_;                      // [B T, C] when there is a final norm
+  LayerActivations activations_;   // of one chunk
   LayerScratch scratch_;
   std::vector<KeyStore> stores_;  // one per layer with a cache, otherwise one for all
   std::span<float> mean_, rstd_, output_scratch_;

@@ -19,6 +19,9 @@ Activation activation_of(const std::string& name) {
 
 int64_t hidden_width(const ModelConfig& config) { return config.ffn_dim() * (config.activation == "swiglu" ? 2 : 1); }
 
+// Queries, keys or values.
+Mat qkv_part(Mat qkv, int64_t i) { return qkv.cols_from(i * (qkv.cols / 3), qkv.cols / 3); }
+
 std::string layer_name(int64_t index, const char* part) { return fmt::format("layers.{}.{}", index, part); }
 
 }  // namespace
@@ -28,7 +31,7 @@ void LayerActivations::layout(Layout& at, const ModelConfig& config, const Atten
   qkv = at.mat(rows, 3 * width);
   mixed = at.mat(rows, width);
   lse = at.array<float>(shape.sequences * shape.heads * shape.queries);
-  visited = at.array<int32_t>(shape.sequences * shape.heads * shape.query_tiles());
+  visited = at.array<VisitedTiles>(shape.sequences * shape.heads * shape.query_tiles());
   middle = at.mat(rows, width);
   hidden = at.mat(rows, hidden_width(config));
   if (config.norm_position == "post") {
@@ -37,15 +40,14 @@ void LayerActivations::layout(Layout& at, const ModelConfig& config, const Atten
   }
 }
 
-void LayerScratch::layout(Layout& at, const Context& context, const ModelConfig& config, const AttentionShape& shape,
-                          Needs needs) {
+void LayerScratch::layout(Layout& at, const ModelConfig& config, const AttentionShape& shape, Needs needs) {
   const int64_t rows = shape.sequences * shape.queries, width = config.dim;
   normed = at.mat(rows, width);
   branch = at.mat(rows, width);
   active = at.mat(rows, config.ffn_dim());
   mean = at.array<float>(rows);
   rstd = at.array<float>(rows);
-  attention.layout(at, context, shape, needs.training, needs.bias_gradient);
+  position = at.array<int64_t>(shape.sequences);
   if (!needs.training) {
     residual = at.mat(rows, width);
     return;
@@ -55,7 +57,7 @@ void LayerScratch::layout(Layout& at, const Context& context, const ModelConfig&
   d_hidden = at.mat(rows, hidden_width(config));
   d_active = config.activation == "swiglu" ? at.mat(rows, config.ffn_dim()) : d_hidden;
   d_qkv = at.mat(rows, 3 * width);
-  if (needs.bias_gradient) d_bias = at.mat(shape.heads, shape.queries);
+  if (needs.bias_columns > 0) d_bias = at.mat(shape.heads, needs.bias_columns);
 }
 
 Layer::Layer(const ModelConfig& c, Parameters& p, int64_t i)
@@ -131,66 +133,56 @@ ConstMat Layer::add_branch_backward(Context& context, const Branch& b, ConstMat 
 
 // Context-only tokens need no query.
 void Layer::project_qkv(Context& context, const LayerPass& pass, ConstMat x, Mat qkv) const {
-  const AttentionShape& shape = pass.shape;
-  if (shape.skip == 0) {
+  if (pass.skip == 0) {
     gemm_nt(context, x, qkv_.weight(), qkv);
   } else {
     gemm_nt(context, x, qkv_.weight().rows_from(config_.dim, 2 * config_.dim),
             qkv.cols_from(config_.dim, 2 * config_.dim));
-    for (int64_t b = 0; b < shape.sequences && shape.wanted() > 0; ++b) {
-      const int64_t first = b * shape.queries + shape.skip;
-      gemm_nt(context, x.rows_from(first, shape.wanted()), qkv_.weight().rows_from(0, config_.dim),
-              qkv.rows_from(first, shape.wanted()).cols_from(0, config_.dim));
+    for (int64_t b = 0; b < pass.shape.sequences && pass.wanted() > 0; ++b) {
+      const int64_t first = b * pass.step + pass.skip;
+      gemm_nt(context, x.rows_from(first, pass.wanted()), qkv_.weight().rows_from(0, config_.dim),
+              qkv.rows_from(first, pass.wanted()).cols_from(0, config_.dim));
     }
   }
   if (!qkv_.bias()) return;
   parallel_rows(context, qkv.rows, [&](int64_t r, int64_t n) { add_bias(qkv.rows_from(r, n), qkv_.bias()); });
 }
 
-// Overlapping windows of one stream: each token's query, key and value are computed once, then copied to every window.
-void Layer::project_shared_qkv(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const {
-  const int64_t T = pass.shape.queries, shift = pass.shift, tokens = T + (pass.shape.sequences - 1) * shift;
-  const Mat x = s.branch.rows_from(0, tokens);
-  const Mat qkv(a.hidden.data, tokens, 3 * config_.dim);
-  const auto copy_row = [](ConstMat from, int64_t r, Mat to, int64_t q) {
-    std::memcpy(to.row(q), from.row(r), sizeof(float) * static_cast<size_t>(to.cols));
-  };
-  parallel_rows(context, tokens, [&](int64_t first, int64_t n) {
-    for (int64_t i = first; i < first + n; ++i) {
-      const int64_t b = i < T ? 0 : (i - T) / shift + 1;  // the first window that holds token i
-      copy_row(a.input, b * T + i - b * shift, x, i);
+// a.mixed[B W, C], a.lse and a.visited from a.qkv; the new keys and values go to the store.
+void Layer::attend(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const {
+  AttentionOptions options = attention_options(pass);
+  const auto part = [&](int64_t i) { return heads_of(qkv_part(a.qkv, i), pass.step, pass.shape.head_dim); };
+  append_keys(context, {part(1), part(2), pass.shape.queries, pass.position}, options.rotation, *pass.store);
+  AttentionShape wanted = pass.shape;
+  wanted.queries = pass.wanted();
+  ConstHeads q = part(0);
+  q.data += pass.skip * q.token;
+  if (options.visible.first) options.visible.first += pass.skip;
+  for (size_t b = 0; b < pass.position.size(); ++b) s.position[b] = pass.position[b] + pass.skip;
+  attention_forward(context, wanted, options,
+                    {q, s.position, heads_of(a.mixed, wanted.queries, wanted.head_dim), a.lse, a.visited}, *pass.store);
+}
+
+// The input rows of the wanted tokens, one after the other.
+ConstMat Layer::wanted_input(Context& context, const LayerPass& pass, ConstMat input, LayerScratch& s) const {
+  const int64_t W = pass.wanted(), rows = pass.shape.sequences * W;
+  if (pass.skip == 0 && pass.step == pass.shape.queries) return input;
+  parallel_rows(context, rows, [&](int64_t first, int64_t n) {
+    for (int64_t r = first; r < first + n; ++r) {
+      std::memcpy(s.residual.row(r), input.row(r / W * pass.step + pass.skip + r % W),
+                  sizeof(float) * static_cast<size_t>(config_.dim));
     }
   });
-  project_qkv(context, pass, branch_input(context, attention_norm_, x, s), qkv);
-  parallel_rows(context, a.qkv.rows, [&](int64_t first, int64_t n) {
-    for (int64_t r = first; r < first + n; ++r) copy_row(qkv, r / T * shift + r % T, a.qkv, r);
-  });
+  return s.residual.rows_from(0, rows);
 }
 
 // 1 attention  2 its projection  3 feed-forward in  4 activation  5 feed-forward out
 void Layer::forward(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const {
-  const AttentionShape& shape = pass.shape;
-  const int64_t distinct = shape.queries + (shape.sequences - 1) * pass.shift;
-  const bool room = distinct * 3 * config_.dim <= a.hidden.rows * a.hidden.cols;  // narrow feed-forwards have none
-  if (pass.shift > 0 && shape.skip == 0 && room) {
-    project_shared_qkv(context, pass, a, s);
-  } else {
-    project_qkv(context, pass, branch_input(context, attention_norm_, a.input, s), a.qkv);
-  }
-  attention_forward(context, shape, attention_options(pass), a.qkv, *pass.store, s.attention, a.mixed, a.lse,
-                    {a.visited});
+  project_qkv(context, pass, branch_input(context, attention_norm_, a.input, s), a.qkv);
+  attend(context, pass, a, s);
 
-  const int64_t rows = shape.sequences * shape.wanted();
-  ConstMat input = a.input;
-  if (shape.skip > 0) {
-    for (int64_t b = 0; b < shape.sequences; ++b) {
-      for (int64_t t = 0; t < shape.wanted(); ++t) {
-        std::memcpy(s.residual.row(b * shape.wanted() + t), a.input.row(b * shape.queries + shape.skip + t),
-                    sizeof(float) * static_cast<size_t>(config_.dim));
-      }
-    }
-    input = s.residual.rows_from(0, rows);
-  }
+  const int64_t rows = pass.shape.sequences * pass.wanted();
+  const ConstMat input = wanted_input(context, pass, a.input, s);
   const auto cut = [&](Mat m) { return m.data ? m.rows_from(0, rows) : m; };
   const Mat branch = cut(s.branch), middle = cut(a.middle), hidden = cut(a.hidden), active = cut(s.active);
   gemm_nt(context, cut(a.mixed), out_.weight(), branch);
@@ -205,6 +197,21 @@ void Layer::forward(Context& context, const LayerPass& pass, LayerActivations& a
   gemm_nt(context, active, ffn_out_.weight(), branch);
   add_branch(context, {ffn_norm_, ffn_out_, dropout(pass, Place::kFfnBranch)}, middle, branch, s, cut(a.output_sum),
              cut(a.output));
+}
+
+// s.d_qkv and s.d_bias from s.d_mixed.
+void Layer::attention_gradients(Context& context, const LayerPass& pass, const LayerActivations& a,
+                                LayerScratch& s) const {
+  const int64_t T = pass.shape.queries, D = pass.shape.head_dim;
+  if (pass.attention.bias.wants_gradient) {
+    std::memset(s.d_bias.data, 0, sizeof(float) * static_cast<size_t>(s.d_bias.rows * s.d_bias.cols));
+  }
+  const auto part = [&](int64_t i) { return heads_of(qkv_part(a.qkv, i), T, D); };
+  const auto d_part = [&](int64_t i) { return heads_of(qkv_part(s.d_qkv, i), T, D); };
+  attention_backward(
+      context, pass.shape, attention_options(pass),
+      {part(0), part(1), part(2), T, pass.position, heads_of(a.mixed, T, D), a.lse, a.visited},
+      {.d_out = heads_of(s.d_mixed, T, D), .d_q = d_part(0), .d_k = d_part(1), .d_v = d_part(2), .d_bias = s.d_bias});
 }
 
 // 5 feed-forward out  4 activation  3 feed-forward in  2 attention's projection  1 attention
@@ -227,11 +234,7 @@ void Layer::backward(Context& context, const LayerPass& pass, const LayerActivat
   const Branch attention{attention_norm_, out_, dropout(pass, Place::kAttentionBranch)};
   const ConstMat d_projection = add_branch_backward(context, attention, a.middle_sum, s, dx);
   out_.backward(context, a.mixed, d_projection, s.d_mixed);
-  if (pass.attention.bias.wants_gradient) {
-    std::memset(s.d_bias.data, 0, sizeof(float) * static_cast<size_t>(s.d_bias.rows * s.d_bias.cols));
-  }
-  attention_backward(context, pass.shape, attention_options(pass), {a.qkv, a.mixed, a.lse, {a.visited}}, s.d_mixed,
-                     s.attention, s.d_qkv, s.d_bias);
+  attention_gradients(context, pass, a, s);
   qkv_.backward(context, branch_input(context, attention_norm_, a.input, s), s.d_qkv, s.branch);
   branch_input_backward(context, attention_norm_, a.input, s.branch, s, dx);
 }

@@ -11,16 +11,16 @@ namespace longshot {
 
 // What the backward pass needs of the forward pass. Normalised inputs and activations are computed again instead.
 struct LayerActivations {
-  Mat input;                   // [N, C]
-  Mat qkv;                     // [N, 3C]
-  Mat mixed;                   // [N, C] attention's output, before its projection
-  std::span<float> lse;        // [B, H, T]
-  std::span<int32_t> visited;  // [B, H, query tiles]
-  Mat middle_sum;              // [N, C] input + attention branch (post-norm only)
-  Mat middle;                  // [N, C] input of the feed-forward branch
-  Mat hidden;                  // [N, F] before the activation; swiglu: [N, 2F]
-  Mat output_sum;              // [N, C] (post-norm only)
-  Mat output;                  // [N, C]
+  Mat input;                        // [N, C]
+  Mat qkv;                          // [N, 3C]
+  Mat mixed;                        // [N, C] attention's output, before its projection
+  std::span<float> lse;             // [B, H, T]
+  std::span<VisitedTiles> visited;  // [B, H, query tiles]
+  Mat middle_sum;                   // [N, C] input + attention branch (post-norm only)
+  Mat middle;                       // [N, C] input of the feed-forward branch
+  Mat hidden;                       // [N, F] before the activation; swiglu: [N, 2F]
+  Mat output_sum;                   // [N, C] (post-norm only)
+  Mat output;                       // [N, C]
 
   // All but input and output, which are the neighbours' as well.
   void layout(Layout& at, const ModelConfig& config, const AttentionShape& shape);
@@ -31,38 +31,42 @@ struct LayerScratch {
   Mat normed;                   // [N, C]
   Mat branch;                   // [N, C]
   Mat residual;                 // [N, C] input rows of the wanted tokens
+  std::span<int64_t> position;  // [B] of the first wanted token
   Mat active;                   // [N, F]
   std::span<float> mean, rstd;  // [N]
-  AttentionScratch attention;
   // For the backward pass.
   Mat d_branch;  // [N, C]
   Mat d_mixed;   // [N, C]
   Mat d_hidden;  // [N, F] or [N, 2F]
   Mat d_active;  // [N, F]
   Mat d_qkv;     // [N, 3C]
-  Mat d_bias;    // [H, T]
+  Mat d_bias;    // [H, columns]
 
   struct Needs {
-    bool training = false, bias_gradient = false;
+    bool training = false;
+    int64_t bias_columns = 0;  // of the bias's gradient; 0: it is not wanted
   };
-  void layout(Layout& at, const Context& context, const ModelConfig& config, const AttentionShape& shape, Needs needs);
+  void layout(Layout& at, const ModelConfig& config, const AttentionShape& shape, Needs needs);
 };
 
 // One pass over a block.
 struct LayerPass {
-  AttentionShape shape;
+  AttentionShape shape;  // T new tokens of each sequence
   AttentionOptions attention;
   KeyStore* store = nullptr;
+  std::span<const int64_t> position;  // [B] of the first new token
+  int64_t skip = 0;          // leading new tokens that are context only: their keys and values count, no output is made
+  int64_t step = 0;          // rows of the input from one sequence to the next: T, or fewer where sequences overlap
   bool training = false;     // apply the configured dropout
   uint64_t dropout_key = 0;  // of this layer in this step
-  int64_t shift = 0;         // > 0: the input of sequence b + 1 is that of b moved on by so many tokens
+  int64_t wanted() const { return shape.queries - skip; }
 };
 
 class Layer {
  public:
   Layer(const ModelConfig& config, Parameters& parameters, int64_t index);
 
-  // a.output from a.input. With shape.skip > 0 the output has rows for the wanted tokens only.
+  // a.output[B W, C] from a.input, W = T - skip wanted tokens of each sequence.
   void forward(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const;
   // dx[N, C]: gradient of the output on entry, of the input on return. Adds to the parameters' gradients;
   // s.d_bias holds the gradient of the bias where it is wanted.
@@ -74,7 +78,9 @@ class Layer {
   AttentionOptions attention_options(const LayerPass& pass) const;
 
   void project_qkv(Context& context, const LayerPass& pass, ConstMat x, Mat qkv) const;
-  void project_shared_qkv(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const;
+  void attend(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const;
+  void attention_gradients(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s) const;
+  ConstMat wanted_input(Context& context, const LayerPass& pass, ConstMat input, LayerScratch& s) const;
   ConstMat branch_input(Context& context, const NormLayer& norm, ConstMat x, LayerScratch& s) const;
   struct Branch {  // the end of a branch: y is the projection's output
     const NormLayer& norm;

@@ -25,6 +25,7 @@ TrainingPass::TrainingPass(Context& context, Transformer& model, Config config, 
     : context_(context), model_(model), config_(config) {
   const ModelConfig& c = model.config();
   shape_ = {.sequences = config.sequences, .queries = config.length, .heads = c.heads, .head_dim = c.head_dim()};
+  position_.assign(static_cast<size_t>(config.sequences), 0);
   const auto layers = static_cast<size_t>(c.layers);
   streams_.resize(layers + 1);
   saved_.resize(config.recompute ? 1 : layers);
@@ -36,9 +37,10 @@ void TrainingPass::layout(Layout& at) {
   const int64_t rows = config_.sequences * config_.length;
   for (Mat& stream : streams_) stream = at.mat(rows, c.dim);
   for (LayerActivations& a : saved_) a.layout(at, c, shape_);
-  scratch_.layout(at, context_, c, shape_,
-                  {.training = true, .bias_gradient = model_.attention_options(0).bias.wants_gradient});
-  store_.layout(at, shape_.sequences * shape_.heads, config_.length, c.head_dim());
+  const DistanceBias bias = model_.attention_options(0).bias;
+  const int64_t distances = bias.kind == DistanceBias::Kind::kTable ? bias.table.cols : config_.length;
+  scratch_.layout(at, c, shape_, {.training = true, .bias_columns = bias.wants_gradient ? distances : 0});
+  store_.layout(at, {shape_.sequences, shape_.stored_heads(), c.head_dim(), config_.length});
   final_ = at.mat(rows, c.dim);
   d_final_ = at.mat(rows, c.dim);
   dx_ = at.mat(rows, c.dim);
@@ -52,9 +54,14 @@ LayerPass TrainingPass::layer_pass(int64_t index, const TrainingBatch& batch, ui
   LayerPass pass{.shape = shape_,
                  .attention = model_.attention_options(index),
                  .store = &store_,
+                 .position = position_,
+                 .step = config_.length,
                  .training = true,
                  .dropout_key = mix64(dropout_key ^ static_cast<uint64_t>(index + 1))};
-  if (!batch.first_key.empty()) pass.attention.first_key = batch.first_key.data();
+  if (!batch.first_key.empty()) {
+    pass.attention.visible.first = batch.first_key.data();
+    pass.attention.visible.stride = batch.length;
+  }
   return pass;
 }
 
@@ -75,7 +82,7 @@ double TrainingPass::run(const TrainingBatch& batch, float scale, uint64_t dropo
   };
 
   model_.prepare_positions(batch.length);
-  model_.embed(context_, batch.inputs, batch.length, 0, streams_[0]);
+  model_.embed(context_, batch.inputs, batch.length, position_, streams_[0]);
   drop_embedding(streams_[0]);
   for (size_t i = 0; i < layers; ++i) {
     model_.layers()[i].forward(context_, layer_pass(static_cast<int64_t>(i), batch, dropout_key), saved(i), scratch_);

@@ -39,6 +39,7 @@ class TrainingPass {
   Transformer& model_;
   Config config_;
   AttentionShape shape_;
+  std::vector<int64_t> position_;        // [B] of the first token of each sequence: 0
   std::vector<Mat> streams_;             // [layers + 1] of [N, C]: the input of each layer, and the last output
   std::vector<LayerActivations> saved_;  // one per layer, or one in all when recomputing
   LayerScratch scratch_;

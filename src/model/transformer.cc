@@ -64,15 +64,22 @@ Transformer::Transformer(ModelConfig config, bool with_gradients, Memory memory)
   position_->bind(values, grads);
 }
 
-void Transformer::prepare_positions(int64_t length) {
+void Transformer::require_length(int64_t length) const {
   require(length <= position_->max_length(), "position method '{}' is defined up to length {}, not {}",
           config_.position, position_->max_length(), length);
-  position_->prepare(length);
 }
 
-void Transformer::embed(Context& context, std::span<const int32_t> tokens, int64_t length, int64_t first, Mat x) {
+void Transformer::prepare_positions(int64_t first, int64_t last) {
+  require_length(last);
+  position_->prepare(first, last);
+}
+
+void Transformer::embed(Context& context, std::span<const int32_t> tokens, int64_t length,
+                        std::span<const int64_t> first, Mat x) {
   embedding_->forward(context, tokens, x);
-  for (int64_t r = 0; r < x.rows; r += length) position_->add_to_input(x.rows_from(r, length), first);
+  for (int64_t r = 0; r < x.rows; r += length) {
+    position_->add_to_input(x.rows_from(r, length), first[static_cast<size_t>(r / length)]);
+  }
 }
 
 void Transformer::embed_backward(Context& context, std::span<const int32_t> tokens, int64_t length, ConstMat dx) {

@@ -29,8 +29,8 @@ class Transformer {
   const std::vector<Layer>& layers() const { return layers_; }
   OutputLoss& output() { return *output_; }
 
-  // x[n, C] from tokens of one or more sequences of `length` tokens, the first of each at position `first`.
-  void embed(Context& context, std::span<const int32_t> tokens, int64_t length, int64_t first, Mat x);
+  // x[n, C] from tokens of one or more sequences of `length` tokens, the first of sequence b at position first[b].
+  void embed(Context& context, std::span<const int32_t> tokens, int64_t length, std::span<const int64_t> first, Mat x);
   void embed_backward(Context& context, std::span<const int32_t> tokens, int64_t length, ConstMat dx);
   // y = final norm of x, or x itself. Returns what to feed to the output.
   ConstMat final_hidden(Context& context, ConstMat x, Mat y, NormLayer::Stats stats) const;
@@ -41,8 +41,11 @@ class Transformer {
   void set_attention_epsilon(double epsilon) { config_.attention_epsilon = epsilon; }
   // Options of attention in layer `index`, without dropout and document mask.
   AttentionOptions attention_options(int64_t index) const;
-  // Makes tables for sequences of `length`; refuses lengths the position method is not defined for.
-  void prepare_positions(int64_t length);
+  // Refuses lengths the position method is not defined for.
+  void require_length(int64_t length) const;
+  // Makes its tables for positions first .. last - 1, or for whole sequences of `length`.
+  void prepare_positions(int64_t first, int64_t last);
+  void prepare_positions(int64_t length) { prepare_positions(0, length); }
 
  private:
   ModelConfig config_;

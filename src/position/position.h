@@ -9,6 +9,7 @@
 //
 // Letters: H heads, D head dimension, C = H D width, p position in the sequence, d = i - j >= 0 distance.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -36,6 +37,33 @@ struct PositionContext {
   std::map<std::string, std::string> options;  // every option of the method, defaults filled in
 };
 
+// Rows of a table by position, made once they are asked for. Only the last stretch is kept.
+class PositionRows {
+ public:
+  explicit PositionRows(int64_t width = 0) : width_(width) {}
+  // Rows first .. last - 1 are there afterwards; make(p, row) fills one.
+  template <class F>
+  void cover(int64_t first, int64_t last, F&& make) {
+    if (first < first_ || first > end() || last - first_ > std::max(kKept, 2 * (last - first))) {
+      first_ = first;
+      values_.clear();
+    }
+    for (int64_t p = end(); p < last; ++p) {
+      values_.resize(values_.size() + static_cast<size_t>(width_));
+      make(p, values_.data() + (p - first_) * width_);
+    }
+  }
+  const float* row(int64_t position) const { return values_.data() + (position - first_) * width_; }
+  int64_t first() const { return first_; }
+  ConstMat rows() const { return {values_.data(), end() - first_, width_}; }
+
+ private:
+  static constexpr int64_t kKept = 1 << 16;
+  int64_t end() const { return first_ + (width_ > 0 ? static_cast<int64_t>(values_.size()) / width_ : 0); }
+  int64_t width_, first_ = 0;
+  std::vector<float> values_;
+};
+
 class Position {
  public:
   virtual ~Position() = default;
@@ -48,8 +76,9 @@ class Position {
   virtual void bind(std::span<const std::span<float>> values, std::span<const std::span<float>> grads) {
     (void)values, (void)grads;
   }
-  // Makes tables for positions 0 .. length - 1 from the present parameter values. Called before each pass.
-  virtual void prepare(int64_t length) { (void)length; }
+  // Makes tables for positions first .. last - 1 and distances below last, from the present parameter values. Called
+  // before each pass. They need no more memory than the pass asks for, however far a stream has come.
+  virtual void prepare(int64_t first, int64_t last) { (void)first, (void)last; }
 
   // 1. x[r] += e(first + r), for methods that say so
   virtual bool adds_to_input() const { return false; }

@@ -25,29 +25,30 @@ class Rotary : public Position {
     pairs_ = static_cast<int64_t>(static_cast<double>(c.head_dim) * fraction) / 2;
     require_usage(pairs_ > 0, "--rotary-fraction: {} of head dimension {} leaves no pair to rotate", fraction,
                   c.head_dim);
+    cos_ = sin_ = PositionRows(pairs_);
   }
 
-  void prepare(int64_t length) override {
-    for (int64_t p = static_cast<int64_t>(cos_.size()) / pairs_; p < length; ++p) {
-      for (int64_t c = 0; c < pairs_; ++c) {
-        const double angle =
-            static_cast<double>(p) * std::pow(base_, -static_cast<double>(c) / static_cast<double>(pairs_));
-        cos_.push_back(static_cast<float>(std::cos(angle)));
-        sin_.push_back(static_cast<float>(std::sin(angle)));
-      }
-    }
+  void prepare(int64_t first, int64_t last) override {
+    const auto angle = [this](int64_t p, int64_t c) {
+      return static_cast<double>(p) * std::pow(base_, -static_cast<double>(c) / static_cast<double>(pairs_));
+    };
+    cos_.cover(first, last, [&](int64_t p, float* row) {
+      for (int64_t c = 0; c < pairs_; ++c) row[c] = static_cast<float>(std::cos(angle(p, c)));
+    });
+    sin_.cover(first, last, [&](int64_t p, float* row) {
+      for (int64_t c = 0; c < pairs_; ++c) row[c] = static_cast<float>(std::sin(angle(p, c)));
+    });
   }
 
   Rotation rotation() const override {
-    const int64_t rows = static_cast<int64_t>(cos_.size()) / pairs_;
-    return {.cos = {cos_.data(), rows, pairs_}, .sin = {sin_.data(), rows, pairs_}, .interleaved = interleaved_};
+    return {.cos = cos_.rows(), .sin = sin_.rows(), .interleaved = interleaved_, .first = cos_.first()};
   }
 
  private:
   double base_;
   bool interleaved_ = true;
   int64_t pairs_ = 0;
-  std::vector<float> cos_, sin_;  // [positions seen so far, pairs]
+  PositionRows cos_, sin_;  // [positions, pairs]
 };
 
 }  // namespace

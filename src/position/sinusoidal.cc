@@ -16,31 +16,28 @@ constexpr int64_t kFairseqFirstRow = 2;
 
 class Sinusoidal : public Position {
  public:
-  explicit Sinusoidal(const PositionContext& c) : width_(c.heads * c.head_dim) {
+  explicit Sinusoidal(const PositionContext& c) : width_(c.heads * c.head_dim), table_(width_) {
     const std::string& variant = c.options.at("variant");
     require_usage(variant == "fairseq" || variant == "vaswani",
                   "--sinusoidal-variant: '{}' is neither fairseq nor vaswani", variant);
     fairseq_ = variant == "fairseq";
   }
 
-  void prepare(int64_t length) override {
-    for (int64_t p = static_cast<int64_t>(table_.size()) / width_; p < length; ++p) append_row(p);
+  void prepare(int64_t first, int64_t last) override {
+    table_.cover(first, last, [this](int64_t p, float* row) { fill_row(p, row); });
   }
 
   bool adds_to_input() const override { return true; }
   void add_to_input(Mat x, int64_t first) const override {
     for (int64_t r = 0; r < x.rows; ++r) {
-      const float* e = table_.data() + (first + r) * width_;
+      const float* e = table_.row(first + r);
       for (int64_t c = 0; c < width_; ++c) x(r, c) += e[c];
     }
   }
 
  private:
-  void append_row(int64_t p) {
+  void fill_row(int64_t p, float* row) const {
     const int64_t half = width_ / 2;
-    const size_t begin = table_.size();
-    table_.resize(begin + static_cast<size_t>(width_), 0.0f);
-    float* row = table_.data() + begin;
     for (int64_t k = 0; k < half; ++k) {
       const double exponent = fairseq_ ? static_cast<double>(k) / static_cast<double>(std::max<int64_t>(half - 1, 1))
                                        : 2.0 * static_cast<double>(k) / static_cast<double>(width_);
@@ -52,7 +49,7 @@ class Sinusoidal : public Position {
 
   int64_t width_;
   bool fairseq_ = true;
-  std::vector<float> table_;  // [positions seen so far, C]
+  PositionRows table_;  // [positions, C]
 };
 
 }  // namespace

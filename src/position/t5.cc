@@ -30,26 +30,23 @@ class T5 : public Position {
     weights_ = values[0], d_weights_ = grads[0];
   }
 
-  // Spreads the buckets over distances 0 .. length - 1, far to near as DistanceBias wants it.
-  void prepare(int64_t length) override {
-    length_ = length;
-    stride_ = length + kTablePadding;
-    for (int64_t d = static_cast<int64_t>(bucket_.size()); d < length; ++d) bucket_.push_back(bucket_of(d));
-    by_distance_.resize(static_cast<size_t>(tables_ * heads_ * stride_));
+  // Spreads the buckets over distances, far to near as DistanceBias wants it. From the maximum on all are alike.
+  void prepare(int64_t, int64_t last) override {
+    distances_ = std::min(last, max_distance_ + 1);
+    for (int64_t d = static_cast<int64_t>(bucket_.size()); d < distances_; ++d) bucket_.push_back(bucket_of(d));
+    by_distance_.resize(static_cast<size_t>(tables_ * heads_ * distances_));
     for (int64_t t = 0; t < tables_; ++t) {
       for (int64_t h = 0; h < heads_; ++h) {
-        float* row = by_distance_.data() + (t * heads_ + h) * stride_;
-        for (int64_t d = 0; d < length; ++d) row[length - 1 - d] = weights_[index(t, d, h)];
+        float* row = by_distance_.data() + (t * heads_ + h) * distances_;
+        for (int64_t d = 0; d < distances_; ++d) row[distances_ - 1 - d] = weights_[index(t, d, h)];
       }
     }
   }
 
   DistanceBias bias(int64_t layer) const override {
-    const float* table = by_distance_.data() + (layer % tables_) * heads_ * stride_;
-    return {.kind = DistanceBias::Kind::kTable,
-            .slopes = {},
-            .table = {table, heads_, length_, stride_},
-            .wants_gradient = true};
+    const float* table = by_distance_.data() + (layer % tables_) * heads_ * distances_;
+    return {
+        .kind = DistanceBias::Kind::kTable, .slopes = {}, .table = {table, heads_, distances_}, .wants_gradient = true};
   }
 
   void bias_backward(int64_t layer, ConstMat d_bias) override {
@@ -72,10 +69,10 @@ class T5 : public Position {
   }
 
   int64_t heads_, buckets_, max_distance_;
-  int64_t tables_;  // 1 when shared over layers, else one per layer
-  int64_t length_ = 0, stride_ = 0;
+  int64_t tables_;                  // 1 when shared over layers, else one per layer
+  int64_t distances_ = 0;           // in the tables
   std::vector<int64_t> bucket_;     // [distance]
-  std::vector<float> by_distance_;  // [tables, H, stride]
+  std::vector<float> by_distance_;  // [tables, H, distances]
   std::span<const float> weights_;  // [tables, buckets, H]
   std::span<float> d_weights_;
 };

@@ -91,6 +91,7 @@ struct Problem {
             .scale = static_cast<float>(plain.scale),
             .first_position = first_position,
             .causal = plain.causal,
+            .window = plain.window,
             .first_key = plain.first,
             .last_key = plain.last,
             .bias = plain.bias,
@@ -120,6 +121,7 @@ void random_problem(uint64_t seed, Problem& p) {
   a.heads = a.key_heads * (1 + draw.below(3));
   a.dim = draw.one_of<int64_t>({1, 3, 8, 16, 20, 33, 64});
   a.causal = draw.below(3) > 0;
+  if (draw.below(4) == 0) a.window = 1 + draw.below(150);
   if (draw.below(3) == 0) p.first_position = draw.below(200);
   a.position.assign(static_cast<size_t>(a.sequences), p.first_position.value_or(a.keys - a.queries));
   a.scale = draw.below(2) ? 0.3 : 0.0;
@@ -186,7 +188,7 @@ TEST(AttentionCall, EqualsThePlainFormulaOnRandomProblems) {
     const PlainAttention& a = p.plain;
     SCOPED_TRACE(testing::Message() << "seed " << seed << ": B " << a.sequences << " T " << a.queries << " S " << a.keys
                                     << " H " << a.heads << "/" << a.key_heads << " D " << a.dim << " causal "
-                                    << a.causal << " from " << a.position[0] << " bias "
+                                    << a.causal << " window " << a.window << " from " << a.position[0] << " bias "
                                     << static_cast<int>(a.bias.kind) << " ahead " << a.bias.ahead << " ranges "
                                     << a.first.size() << " " << a.last.size());
     check(p, static_cast<int>(seed % 3));

@@ -23,6 +23,7 @@ struct PlainAttention {
   int64_t sequences = 1, queries = 0, keys = 0, heads = 1, key_heads = 1, dim = 0;
   std::vector<int64_t> position;  // [B] of the first query
   bool causal = true;
+  int64_t window = 0;
   std::vector<int32_t> first, last;  // [B, T] or empty
   double scale = 0;                  // 0: 1 / sqrt(D)
   DistanceBias bias;
@@ -102,8 +103,10 @@ struct PlainAttention {
     for (int64_t t = 0; t < queries; ++t) {
       const int64_t i = position[static_cast<size_t>(b)] + t;
       const auto entry = static_cast<size_t>(b * queries + t);
-      const int64_t lo = std::max<int64_t>(first.empty() ? 0 : first[entry], 0);
-      const int64_t hi = std::min({causal ? i + 1 : keys, last.empty() ? keys : last[entry], keys});
+      int64_t lo = std::max<int64_t>(first.empty() ? 0 : first[entry], 0);
+      int64_t hi = std::min({causal ? i + 1 : keys, last.empty() ? keys : last[entry], keys});
+      while (window > 0 && lo < hi && i - lo >= window) ++lo;
+      while (window > 0 && hi > lo && hi - 1 - i >= window) --hi;
       const auto q_at = q.begin() + static_cast<int64_t>(query_at(b, t, h));
       row(b, h, t, i, lo, hi, turned(Vector(q_at, q_at + dim), i, 1), turned_k, s_scale, dk);
     }
