@@ -242,36 +242,43 @@ class BenchCommand : public Command {
     const int64_t width = shape.width();
     AttentionOptions options;
     std::vector<float> slopes(static_cast<size_t>(shape.heads), 0x1p-4f),
-        table(static_cast<size_t>(shape.heads * (length + kTablePadding)), 0.1f);
+        table(static_cast<size_t>(shape.heads * length), 0.1f);
     if (kind == "linear") options.bias = {.kind = DistanceBias::Kind::kLinear, .slopes = slopes, .table = {}};
     if (kind == "table") {
       options.bias = {.kind = DistanceBias::Kind::kTable,
                       .slopes = {},
-                      .table = {table.data(), shape.heads, length, length + kTablePadding},
+                      .table = {table.data(), shape.heads, length},
                       .wants_gradient = true};
     }
     KeyStore store;
-    AttentionScratch scratch;
     Mat qkv, out, d_out, d_qkv, d_bias;
     std::span<float> lse;
-    std::span<int32_t> visited;
+    std::span<VisitedTiles> visited;
     const Workspace memory([&](Layout& at) {
-      store.layout(at, shape.heads, length, dim);
-      scratch.layout(at, *context_, shape, true, options.bias.wants_gradient);
+      store.layout(at, {1, shape.heads, dim, length});
       qkv = at.mat(length, 3 * width), out = at.mat(length, width);
       d_qkv = at.mat(length, 3 * width), d_out = at.mat(length, width), d_bias = at.mat(shape.heads, length);
       lse = at.array<float>(shape.heads * length);
-      visited = at.array<int32_t>(shape.heads * shape.query_tiles());
+      visited = at.array<VisitedTiles>(shape.heads * shape.query_tiles());
     });
     for (int64_t i = 0; i < qkv.rows * qkv.cols; ++i)
       qkv.data[i] = static_cast<float>(uniform01(random_bits(seed_, Stream::kTest, 1, static_cast<uint64_t>(i))) - 0.5);
     for (int64_t i = 0; i < d_out.rows * d_out.cols; ++i) d_out.data[i] = 0.01f;
+    const std::vector<int64_t> position = {0};
+    const auto heads = [&](Mat m, int64_t part = 0) { return heads_of(m.cols_from(part * width, width), length, dim); };
     const auto forward = [&] {
-      attention_forward(*context_, shape, options, qkv, store, scratch, out, lse, {visited});
+      append_keys(*context_, {heads(qkv, 1), heads(qkv, 2), length, position}, {}, store);
+      attention_forward(*context_, shape, options, {heads(qkv), position, heads(out), lse, visited}, store);
     };
     const double f = median_seconds(repeat_, forward);
     const double b = median_seconds(repeat_, [&] {
-      attention_backward(*context_, shape, options, {qkv, out, lse, {visited}}, d_out, scratch, d_qkv, d_bias);
+      attention_backward(*context_, shape, options,
+                         {heads(qkv), heads(qkv, 1), heads(qkv, 2), length, position, heads(out), lse, visited},
+                         {.d_out = heads(d_out),
+                          .d_q = heads(d_qkv),
+                          .d_k = heads(d_qkv, 1),
+                          .d_v = heads(d_qkv, 2),
+                          .d_bias = d_bias});
     });
     const double flops = 2.0 * static_cast<double>(length) * static_cast<double>(length) * static_cast<double>(width);
     fmt::print("{:>6} {:>6} {:>8} {:>12.1f} {:>12.1f}\n", dim, length, kind, share(flops, f), share(3 * flops, f + b));

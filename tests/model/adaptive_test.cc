@@ -109,7 +109,7 @@ TEST(Adaptive, EmbeddingIsProjectedWordTimesScale) {
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < 3 * 37; ++i) tokens.push_back(i * 5 % 37);
   Random x(static_cast<int64_t>(tokens.size()), c.dim, 1);
-  model->embed(test_context(), tokens, static_cast<int64_t>(tokens.size()), 0, x.mat);
+  model->embed(test_context(), tokens, static_cast<int64_t>(tokens.size()), std::vector<int64_t>{0}, x.mat);
   for (size_t r = 0; r < tokens.size(); ++r) {
     const size_t k = tokens[r] < 9 ? 0 : tokens[r] < 20 ? 1 : 2;
     const int64_t first = k == 0 ? 0 : c.adaptive_cutoffs[k - 1];

@@ -1,6 +1,7 @@
 // One path, many ways to walk it: whole or in parts, alone or in a batch, on one thread or two.
 #include "model/inference.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -67,6 +68,121 @@ TEST(Inference, CachedEqualsFull) {
       past += step;
     }
     EXPECT_EQ(past, length);
+  }
+}
+
+// ln p of every next token of every position, [B, T, V], in one pass.
+std::vector<float> whole_pass(Transformer& model, const RandomBatch& data, int64_t window = 0) {
+  const int64_t B = data.batch.sequences, T = data.batch.length, V = model.config().vocab;
+  Inference whole(test_context(), model, {.sequences = B, .tokens = T, .window = window});
+  std::vector<float> out(static_cast<size_t>(B * T * V));
+  whole.log_probabilities({.inputs = data.inputs, .length = T, .first_key = {}}, 0, {out.data(), B * T, V});
+  return out;
+}
+
+// Feeds the next counts[b] tokens of each sequence to a cache and compares what follows them with the whole pass.
+void feed(Inference& cached, const RandomBatch& data, std::span<const int64_t> counts, const std::vector<float>& want) {
+  const int64_t B = data.batch.sequences, T = data.batch.length;
+  const auto V = static_cast<int64_t>(want.size()) / (B * T);
+  const int64_t length = *std::max_element(counts.begin(), counts.end());
+  std::vector<int32_t> inputs;
+  std::vector<int64_t> past;
+  for (int64_t b = 0; b < B; ++b) {
+    past.push_back(cached.past(b));
+    for (int64_t t = 0; t < length; ++t) {
+      const bool real = t < counts[static_cast<size_t>(b)];
+      inputs.push_back(real ? data.inputs[static_cast<size_t>(b * T + past.back() + t)] : 1);
+    }
+  }
+  std::vector<float> got(static_cast<size_t>(B * length * V));
+  cached.log_probabilities({.inputs = inputs, .length = length, .first_key = {}, .counts = counts}, 0,
+                           {got.data(), B * length, V});
+  for (int64_t b = 0; b < B; ++b) {
+    const int64_t count = counts[static_cast<size_t>(b)];
+    EXPECT_EQ(cached.past(b), past[static_cast<size_t>(b)] + count);
+    const auto size = static_cast<size_t>(count * V);
+    expect_near(std::span(got).subspan(static_cast<size_t>(b * length * V), size),
+                std::span(want).subspan(static_cast<size_t>((b * T + past[static_cast<size_t>(b)]) * V), size), 3e-5f);
+  }
+}
+
+TEST(Inference, SequencesOfUnequalLengthGoOnTogether) {
+  for (const std::string& name : position_names()) {
+    SCOPED_TRACE(name);
+    ModelConfig config = tiny_config(name);
+    config.length = 200;
+    const auto model = tiny_model(config);
+    const RandomBatch data(3, 160, config.vocab);
+    const std::vector<float> want = whole_pass(*model, data);
+    Inference cached(test_context(), *model, {.sequences = 3, .tokens = 60, .capacity = 200});
+    const std::vector<std::vector<int64_t>> pieces = {{5, 60, 1}, {0, 60, 31}, {1, 1, 1},  {1, 1, 1},
+                                                      {40, 3, 0}, {1, 1, 1},   {7, 0, 60}, {1, 1, 1}};
+    for (const auto& counts : pieces) feed(cached, data, counts, want);
+    // A place is taken by another sequence; the others go on.
+    cached.forget(1);
+    for (const auto& counts : pieces) feed(cached, data, {{1, counts[1], 2}}, want);
+    cached.forget();
+    feed(cached, data, {{3, 2, 1}}, want);
+  }
+}
+
+TEST(Inference, AnEndlessStreamSeesItsWindow) {
+  for (const std::string& name : position_names()) {
+    SCOPED_TRACE(name);
+    ModelConfig config = tiny_config(name);
+    config.length = 700;
+    const auto model = tiny_model(config);
+    const int64_t length = 700, window = 45;
+    const bool bounded = model->position().max_length() < Inference::kEndless;
+    const RandomBatch data(2, length, config.vocab);
+    const std::vector<float> want = whole_pass(*model, data, window);
+    Inference::Config endless{.sequences = 2, .tokens = 50, .capacity = Inference::kEndless, .window = window};
+    if (bounded) {
+      EXPECT_THROW(Inference(test_context(), *model, endless), Error);
+      endless.capacity = length;
+    }
+    Inference cached(test_context(), *model, endless);  // rings of 256 tokens
+    const int64_t pieces[] = {1, 50, 7, 1, 33};
+    for (size_t i = 0; cached.past(0) < length; ++i) {
+      const int64_t step = std::min(pieces[i % 5], length - cached.past(0));
+      feed(cached, data, {{step, step}}, want);
+      if (testing::Test::HasFailure()) FAIL() << "past " << cached.past(0);
+    }
+  }
+  EXPECT_THROW(Inference(test_context(), *tiny_model(tiny_config()), {.tokens = 1, .capacity = Inference::kEndless}),
+               Error);
+}
+
+TEST(Inference, AWindowIsAVisibleRange) {
+  const auto model = tiny_model(tiny_config("rotary"));
+  const RandomBatch data(2, 150, 37);
+  std::vector<int32_t> first_key;
+  for (int i = 0; i < 300; ++i) first_key.push_back(std::max(0, i % 150 - 19));
+  Inference plain(test_context(), *model, {.sequences = 2, .tokens = 150});
+  std::vector<float> want(static_cast<size_t>(300 * 37));
+  plain.log_probabilities({.inputs = data.inputs, .length = 150, .first_key = first_key}, 0, {want.data(), 300, 37});
+  expect_near(whole_pass(*model, data, 20), want, 0);
+}
+
+TEST(Inference, OverlappingSequencesShareWhatTheyCan) {
+  for (const std::string& name : position_names()) {
+    for (const int64_t layers : {1, 2}) {
+      SCOPED_TRACE(testing::Message() << name << ", layers " << layers);
+      ModelConfig config = tiny_config(name);
+      config.layers = layers;
+      const auto model = tiny_model(config);
+      const RandomBatch stream(1, 19 + 3 * 5, 37);
+      std::vector<int32_t> inputs, targets;
+      for (int64_t b = 0; b < 4; ++b) {
+        inputs.insert(inputs.end(), stream.inputs.begin() + 5 * b, stream.inputs.begin() + 5 * b + 19);
+        targets.insert(targets.end(), stream.targets.begin() + 5 * b + 14, stream.targets.begin() + 5 * b + 19);
+      }
+      Inference inference(test_context(), *model, {.sequences = 4, .tokens = 19});
+      std::vector<float> apart(20), shared(20);
+      inference.score({.inputs = inputs, .length = 19, .first_key = {}}, targets, 14, apart);
+      inference.score({.inputs = inputs, .length = 19, .first_key = {}, .shift = 5}, targets, 14, shared);
+      expect_near(shared, apart, 1e-5f);
+    }
   }
 }
 

@@ -14,7 +14,7 @@ PositionContext context(std::map<std::string, std::string> options = {}) {
 }
 
 std::vector<float> embedding(Position& position, int64_t p, int64_t width) {
-  position.prepare(p + 1);
+  position.prepare(0, p + 1);
   std::vector<float> row(static_cast<size_t>(width), 0.0f);
   position.add_to_input({row.data(), 1, width}, p);
   return row;
@@ -46,7 +46,7 @@ TEST(Sinusoidal, VaswaniRowsInterleave) {
 
 TEST(Rotary, Angles) {
   const auto position = make_position("rotary", context());
-  position->prepare(10);
+  position->prepare(0, 10);
   const Rotation r = position->rotation();
   ASSERT_EQ(r.cos.cols, 4);
   EXPECT_TRUE(r.interleaved);
@@ -61,7 +61,7 @@ TEST(Rotary, Angles) {
 
 TEST(Rotary, FractionAndBaseAndStyle) {
   const auto position = make_position("rotary", context({{"fraction", "0.5"}, {"base", "100"}, {"style", "half"}}));
-  position->prepare(2);
+  position->prepare(0, 2);
   EXPECT_EQ(position->rotation().cos.cols, 2);
   EXPECT_FALSE(position->rotation().interleaved);
   EXPECT_NEAR(position->rotation().cos(1, 1), std::cos(std::pow(100.0, -0.5)), 1e-6);
@@ -74,9 +74,10 @@ TEST(T5, BucketBoundaries) {
   for (size_t b = 0; b < 32; ++b) weights[2 * b] = static_cast<float>(b), weights[2 * b + 1] = -static_cast<float>(b);
   std::vector<std::span<float>> values{weights}, gradients{grads};
   position->bind(values, gradients);
-  position->prepare(300);
+  position->prepare(0, 300);
   const ConstMat table = position->bias(1).table;
-  const auto bucket = [&](int64_t d) { return table(0, 299 - d); };
+  EXPECT_EQ(table.cols, 129) << "the last entry holds for all distances beyond";
+  const auto bucket = [&](int64_t d) { return table(0, 128 - d); };
   for (int64_t d = 0; d < 16; ++d) EXPECT_EQ(bucket(d), static_cast<float>(d));
   const int64_t last[] = {18, 20, 23, 26, 30, 34, 39, 45, 51, 58, 66, 76, 86, 98, 112};
   int64_t first = 16;
@@ -86,8 +87,41 @@ TEST(T5, BucketBoundaries) {
     first = last[b - 16] + 1;
   }
   EXPECT_EQ(bucket(113), 31.0f);
-  EXPECT_EQ(bucket(299), 31.0f);
-  EXPECT_EQ(table(1, 299 - 50), -24.0f);
+  EXPECT_EQ(bucket(128), 31.0f);
+  EXPECT_EQ(table(1, 128 - 50), -24.0f);
+}
+
+TEST(PositionRows, OnlyAStretchIsKept) {
+  PositionRows rows(2);
+  int64_t made = 0;
+  const auto cover = [&](int64_t first, int64_t last) {
+    rows.cover(first, last, [&](int64_t p, float* row) { row[0] = static_cast<float>(p), row[1] = 1, ++made; });
+    for (int64_t p = first; p < last; ++p) ASSERT_EQ(rows.row(p)[0], static_cast<float>(p));
+  };
+  cover(0, 100000);
+  EXPECT_EQ(made, 100000) << "a long pass has them all";
+  cover(5, 99999);
+  EXPECT_EQ(made, 100000) << "what is there is not made again";
+  for (int64_t p = 100000; p < 400000; ++p) cover(p, p + 1);
+  EXPECT_EQ(made, 400000);
+  EXPECT_LE(rows.rows().rows, 1 << 16) << "a stream does not grow the table";
+  cover(3, 4);
+  EXPECT_EQ(rows.first(), 3);
+}
+
+TEST(Rotary, RowsFarIntoAStream) {
+  const auto near = make_position("rotary", context()), far = make_position("rotary", context());
+  near->prepare(0, 1010);
+  far->prepare(1000, 1010);
+  const Rotation a = near->rotation(), b = far->rotation();
+  EXPECT_EQ(b.first, 1000);
+  EXPECT_EQ(b.cos.rows, 10);
+  for (int64_t p = 1000; p < 1010; ++p) {
+    for (int64_t c = 0; c < a.cos.cols; ++c) {
+      EXPECT_EQ(a.cos(p - a.first, c), b.cos(p - b.first, c));
+      EXPECT_EQ(a.sin(p - a.first, c), b.sin(p - b.first, c));
+    }
+  }
 }
 
 TEST(Alibi, BiasOfARowIsTheLinearPenalty) {
