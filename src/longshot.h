@@ -27,9 +27,9 @@
 #include "data/prepare.h"           // prepare
 #include "evaluate/evaluation.h"    // plan_evaluations, evaluate
 #include "experiment/experiment.h"  // run_experiment
-#include "kernels/attention.h"
 #include "report/report.h"    // gather_results, write_report
 #include "train/train_run.h"  // TrainRequest, TrainEvents
+#include "kernels/attention_call.h"  // Attention: forward and backward on plain pointers
 
 namespace longshot {
 

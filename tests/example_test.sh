@@ -13,3 +13,4 @@ cp -r "$source_dir/examples" "$work/example"  # outside the tree, as a stranger 
 for i in $(seq 1 60); do echo "Line $i: a small text that the example can learn something from, word by word."; done > "$work/text.txt"
 "$program" prepare "$work/text.txt" --split 0.9,0.1,0 --tokenizer byte --out "$work/tokens" 2> /dev/null
 "$work/build/train_short_test_long" "$work/tokens" "$work/run" | grep -E "trained at 32, scored 10[0-9]{2} tokens: [0-9.]+ nats"
+"$work/build/attention" | grep -E "^attention: lse -?[0-9]+\.[0-9]+, gradient of the first slope -?[0-9]+\.[0-9]+$"

@@ -23,10 +23,10 @@ namespace longshot {
 struct DistanceBias {
   enum class Kind { kNone, kLinear, kTable };
   Kind kind = Kind::kNone;
-  std::span<const float> slopes;  // kLinear: [H]
+  std::span<const float> slopes = {};  // kLinear: [H]
   // kTable: [H, n + ahead], entry (h, n - 1 - d) is the bias at distances d = n - 1 .. 0, -1 .. -ahead. The entries at
   // the ends hold beyond them.
-  ConstMat table;
+  ConstMat table = {};
   int64_t ahead = 0;            // kTable: entries for keys behind the query; 0: |d| counts
   bool wants_gradient = false;  // the backward pass then sums dLoss/dbias by (head, distance)
 };

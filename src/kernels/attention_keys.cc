@@ -71,7 +71,7 @@ void append_head(const NewKeys& from, const Rotation& rotation, KeyStore& store,
                          .dim = dim,
                          .padded = dp};
     rotate_copy(with_rotation(key, rotation, p, 1));
-    ring.write_keys(rows, p, count, p % kKeyTile == 0 || p == after.first);
+    ring.write_keys(rows, p, count, p % kKeyTile == 0);
     p += count;
   }
   held = after;

@@ -36,7 +36,8 @@ struct PlainAttention {
   std::vector<double> out, lse, d_q, d_k, d_v;
   std::vector<double> d_bias;  // [H, columns]: of the table, or by |distance| as a linear bias has it
   std::vector<double> d_term;  // [B, H, S] summed over the queries
-  double terms = 0;            // the largest sum of absolute terms in d_k: what rounding is a share of
+  // The largest sums of absolute terms in d_k and in a slope's gradient: what rounding is a share of.
+  double terms = 0, slope_terms = 0;
 
   void fill_random(float size = 1) {
     q = random_floats(sequences * queries * heads * dim, 11, size);
@@ -94,6 +95,7 @@ struct PlainAttention {
 
   void head(int64_t b, int64_t h) {
     const auto D = static_cast<size_t>(dim);
+    slope_sum_ = 0;
     const double s_scale = scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(dim));
     std::vector<Vector> turned_k, dk(static_cast<size_t>(keys), Vector(D));
     for (int64_t j = 0; j < keys; ++j) {
@@ -114,6 +116,7 @@ struct PlainAttention {
       const Vector back = turned(dk[static_cast<size_t>(j)], j, -1);
       for (size_t c = 0; c < D; ++c) d_k[key_at(b, j, h) + c] += back[c];
     }
+    slope_terms = std::max(slope_terms, slope_sum_);
   }
 
   void row(int64_t b, int64_t h, int64_t t, int64_t i, int64_t lo, int64_t hi, const Vector& x,
@@ -148,6 +151,7 @@ struct PlainAttention {
     for (int64_t j = lo; j < hi; ++j) {
       const double share = p[static_cast<size_t>(j - lo)], dpj = dp[static_cast<size_t>(j - lo)];
       const double ds = share * (dpj - delta);
+      slope_sum_ += share * (std::abs(dpj) + std::abs(delta)) * static_cast<double>(std::abs(i - j));
       if (columns() > 0) d_bias[static_cast<size_t>(h * columns() + column(i - j))] += ds;
       d_term[static_cast<size_t>((b * heads + h) * keys + j)] += ds;
       for (size_t c = 0; c < D; ++c) {
@@ -161,6 +165,7 @@ struct PlainAttention {
   }
 
   Vector absolute_;
+  double slope_sum_ = 0;
 };
 
 // Inputs are of order 1, so errors are measured against the largest value, or `size`: smaller results come from
