@@ -24,12 +24,12 @@
 #include "base/context.h"
 #include "base/error.h"
 #include "base/version.h"
-#include "data/prepare.h"           // prepare
-#include "evaluate/evaluation.h"    // plan_evaluations, evaluate
-#include "experiment/experiment.h"  // run_experiment
-#include "report/report.h"    // gather_results, write_report
-#include "train/train_run.h"  // TrainRequest, TrainEvents
+#include "data/prepare.h"            // prepare
+#include "evaluate/evaluation.h"     // plan_evaluations, evaluate
+#include "experiment/experiment.h"   // run_experiment
 #include "kernels/attention_call.h"  // Attention: forward and backward on plain pointers
+#include "report/report.h"           // gather_results, write_report
+#include "train/train_run.h"         // TrainRequest, TrainEvents
 
 namespace longshot {
 
