@@ -19,7 +19,7 @@ enum class Scored { kSame, kAll };
 
 // As typed; plan_evaluations() turns it into the types above.
 struct EvaluationConfig {
-  std::vector<int64_t> lengths;                         // empty: length_ladder(training length)
+  std::vector<int64_t> lengths{};                       // empty: length_ladder(training length)
   std::vector<std::string> modes = {"nonoverlapping"};  // and "sliding"
   int64_t stride = 0;                                   // sliding: tokens scored per window; 0: a quarter of the length
   std::string split = "valid";

@@ -110,7 +110,9 @@ void expect_reference(const fs::path& reference, const std::map<std::string, std
   EXPECT_EQ(words->vocab_size(), vocab);
   for (const auto& [name, split] : split_of) {
     const std::string text = read_text(reference / "text" / name);
-    if (split == "train") EXPECT_EQ(make_dict(counted(text), 0), words->file());
+    if (split == "train") {
+      EXPECT_EQ(make_dict(counted(text), 0), words->file());
+    }
     const std::vector<int32_t> ids = words->encode(text);
     const std::vector<uint16_t> narrow(ids.begin(), ids.end());
     EXPECT_EQ(std::string(reinterpret_cast<const char*>(narrow.data()), narrow.size() * 2),

@@ -61,8 +61,8 @@ inline NpyArray read_npy(const fs::path& path) { return parse_npy(MappedFile(pat
 inline std::map<std::string, NpyArray> read_npz(const fs::path& path) {
   const MappedFile file(path);
   std::map<std::string, NpyArray> arrays;
-  for (const auto& [name, bytes] : zip_entries(file.bytes(), path.string())) {
-    arrays.emplace(name.substr(0, name.size() - 4), parse_npy(bytes));
+  for (const auto& [name, entry] : zip_entries(file.bytes(), path.string())) {
+    arrays.emplace(name.substr(0, name.size() - 4), parse_npy(entry.data));
   }
   return arrays;
 }

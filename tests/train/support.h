@@ -1,4 +1,4 @@
-// A scratch directory, a small token set and a small run on it.
+// A small token set and a small run on it.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,27 +9,11 @@
 #include "base/error.h"
 #include "context.h"
 #include "data/token_set.h"
+#include "formats/scratch.h"
 #include "run/loaded_model.h"
 #include "train/train_run.h"
 
 namespace longshot {
-
-class ScratchDir {
- public:
-  ScratchDir() {
-    std::string name = (fs::temp_directory_path() / "longshot-test-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~ScratchDir() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  ScratchDir(const ScratchDir&) = delete;
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
 
 // A text with something to learn, as a byte token set.
 inline std::string small_text(size_t bytes) {
@@ -96,16 +80,6 @@ inline TrainedRun trained(const TrainRequest& request, int64_t stop_at = -1) {
   LoadedModel loaded = load_model(RunDir(request.out).checkpoint(result.step));
   const auto values = loaded.model->parameters().values();
   return {{values.begin(), values.end()}, result};
-}
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 }  // namespace longshot
