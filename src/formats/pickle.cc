@@ -1,7 +1,6 @@
 #include "formats/pickle.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <map>
@@ -11,32 +10,9 @@
 #include "base/printable.h"
 
 namespace longshot {
-
 namespace {
 
 using Kind = PickleSequence::Kind;
-
-// Nothing is ever called here, so these are harmless too; but a checkpoint has no use for them.
-constexpr std::array<std::string_view, 38> kHostileModules{
-    "asyncio",  "bdb",       "cProfile", "code",      "codeop",     "commands",        "ctypes",  "doctest",
-    "ftplib",   "http",      "imp",      "importlib", "marshal",    "multiprocessing", "nt",      "os",
-    "pdb",      "pickle",    "pip",      "pkgutil",   "popen2",     "posix",           "profile", "pty",
-    "requests", "runpy",     "shutil",   "site",      "smtplib",    "socket",          "ssl",     "subprocess",
-    "sys",      "telnetlib", "timeit",   "urllib",    "webbrowser", "zipimport"};
-constexpr std::array<std::string_view, 10> kHostileBuiltins{
-    "__import__", "breakpoint", "compile", "delattr", "eval", "exec", "execfile", "input", "open", "setattr"};
-
-bool is_hostile(const PickleGlobal& g) {
-  if (g.module == "builtins" || g.module == "__builtin__") {
-    return std::find(kHostileBuiltins.begin(), kHostileBuiltins.end(), g.name) != kHostileBuiltins.end();
-  }
-  const std::string_view top = g.module.substr(0, g.module.find('.'));
-  return std::find(kHostileModules.begin(), kHostileModules.end(), top) != kHostileModules.end();
-}
-
-bool is_builtin(const PickleGlobal& g, std::string_view name) {
-  return is_global(g, "builtins", name) || is_global(g, "__builtin__", name);
-}
 
 // Opcodes of protocols 2 to 5 as Python's pickletools names them.
 enum Op : unsigned char {
@@ -473,9 +449,8 @@ class PickleMachine {
     }
   }
 
-  // Refuses cycles and endless nesting, so that those who walk the tree may recurse. Depth first, without
-  // recursion: a node is entered (its parts wait above it), then left with depth = 1 + that of its deepest
-  // part.
+  // Refuses cycles and endless nesting, so that those who walk the tree may recurse. Depth first, without recursion: a
+  // node is entered (its parts wait above it), then left with depth = 1 + that of its deepest part.
   void check_depth() const {
     constexpr int kOpen = -1;
     std::unordered_map<PickleValue, int> depths;  // absent: not seen

@@ -98,5 +98,7 @@ std::optional<std::string_view> pickle_text(PickleValue value);
 std::optional<int64_t> pickle_int(PickleValue value);
 std::optional<double> pickle_number(PickleValue value);  // an int or a float
 bool is_global(const PickleGlobal& global, std::string_view module, std::string_view name);
+bool is_builtin(const PickleGlobal& global, std::string_view name);
+bool is_hostile(const PickleGlobal& global);  // names what only an attack would call
 
 }  // namespace longshot

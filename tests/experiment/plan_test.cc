@@ -106,7 +106,7 @@ TEST_F(Plan, WhatDoesNotFitIsFoundBeforeTraining) {
   refused([](auto& c) { c.test.stride = 8; }, "sliding");
   refused([](auto& c) { c.positions = {"alibi", "alibbi"}; }, "alibbi");
   refused([](auto& c) { c.variants = {{"x", {{"position", "alibi"}, {"alibi-slopes", "1,2"}}}}; }, "slopes");
-  refused([](auto& c) { c.variants = {{"x", {{"rotary-style", "round"}}}}; }, "rotary-style");
+  refused([](auto& c) { c.variants = {{"x", {{"position", "rotary"}, {"rotary-style", "round"}}}}; }, "rotary-style");
   refused([](auto& c) { c.variants = {{"x", {{"lenght", "3"}}}}; }, "length");
   refused([](auto& c) { c.variants = {{"../x", {}}}; }, "variant's name");
   refused([](auto& c) { c.train_lengths = {24, 5000}; }, "5000");

@@ -222,7 +222,7 @@ TEST_F(ReportFilesTest, CommandReadsRuns) {
   make_directories(dir_ / "b");
   write_atomically(dir_ / "b" / "config.toml", "position = \"rotary\"\nlength = 64\nseed = 1\ndim = 128\n");
   for (const int step : {10, 20, 20})
-    append_record(dir_ / "b" / "metrics.jsonl", {{"step", step}, {"loss", 3.0}, {"rate", 0.1}});
+    append_record(dir_ / "b" / "metrics.jsonl", {{"step", step}, {"loss", 3.0}, {"lr", 0.1}});
   Json results = run_to_json(rotary)["evals"];
   append_record(dir_ / "b" / "evals.jsonl",
                 {{"model", "b"}, {"position", "rotary"}, {"train_length", 64}, {"results", results}});
