@@ -44,13 +44,14 @@ void Batches::fill_block(int64_t block, int64_t row, Batch& batch) const {
 }
 
 // Input t of the row is stream token first + t - 1; its document is the last one starting at or before it. The start
-// id in front of the stream belongs to the first document.
+// id in front of the stream belongs to the first document that has tokens.
 void fill_document_starts(const TokenFile& tokens, int64_t first, std::span<int32_t> starts) {
   const auto documents = tokens.documents();
   for (size_t t = 0; t < starts.size(); ++t) {
     const auto token = static_cast<uint64_t>(std::max<int64_t>(first + static_cast<int64_t>(t) - 1, 0));
     const auto next = std::upper_bound(documents.begin(), documents.end(), token);
-    const int64_t start = next - documents.begin() <= 1 ? -1 : static_cast<int64_t>(*(next - 1));
+    const bool at_front = next == documents.begin() || *(next - 1) == 0;
+    const int64_t start = at_front ? -1 : static_cast<int64_t>(*(next - 1));
     starts[t] = static_cast<int32_t>(std::max<int64_t>(start - (first - 1), 0));
   }
 }

@@ -113,20 +113,23 @@ TEST_F(BatchesTest, AnyStepCanBeAskedForDirectly) {
 }
 
 TEST_F(BatchesTest, DocumentStartsAreTheLastStartAtOrBeforeTheInput) {
-  const std::vector<int64_t> documents{0, 3, 4, 11, 20};
-  const TokenFile file = tokens(23, documents);
-  const Batches batches(file, {.length = 5, .sequences = 1, .seed = 2, .document_mask = true});
-  Batch batch;
-  for (int64_t step = 0; step < batches.blocks(); ++step) {
-    batches.fill(step, batch);
-    const int64_t first = batch.targets[0] - 10;
-    for (int64_t t = 0; t < 5; ++t) {
-      if (batch.targets[static_cast<size_t>(t)] == kNoTarget) continue;
-      const int64_t input = std::max<int64_t>(first + t - 1, 0);
-      int64_t start = *(std::upper_bound(documents.begin(), documents.end(), input) - 1);
-      if (start == 0) start = -1;  // the start id in front of the stream belongs to the first document
-      EXPECT_EQ(batch.doc_start[static_cast<size_t>(t)], std::max<int64_t>(start - (first - 1), 0))
-          << first << " + " << t;
+  for (const std::vector<int64_t>& documents :
+       {std::vector<int64_t>{0, 3, 4, 11, 20}, {0, 0, 0, 3, 11, 11, 20, 23}, {0, 0}}) {
+    const TokenFile file = tokens(23, documents);
+    const Batches batches(file, {.length = 5, .sequences = 1, .seed = 2, .document_mask = true});
+    Batch batch;
+    for (int64_t step = 0; step < batches.blocks(); ++step) {
+      batches.fill(step, batch);
+      const int64_t first = batch.targets[0] - 10;
+      for (int64_t t = 0; t < 5; ++t) {
+        if (batch.targets[static_cast<size_t>(t)] == kNoTarget) continue;
+        const int64_t input = std::max<int64_t>(first + t - 1, 0);
+        int64_t start = *(std::upper_bound(documents.begin(), documents.end(), input) - 1);
+        if (start == 0) start = -1;  // the start id in front of the stream belongs to the first document
+        const int32_t got = batch.doc_start[static_cast<size_t>(t)];
+        EXPECT_EQ(got, std::max<int64_t>(start - (first - 1), 0)) << first << " + " << t;
+        EXPECT_LE(got, t) << "a token sees itself";
+      }
     }
   }
 }
