@@ -157,14 +157,22 @@ void Options::add(std::string name, std::string& field, std::string help) {
 }
 
 void Options::add(std::string name, std::string& field, std::vector<std::string> choices, std::string help) {
-  help += fmt::format(" ({})", fmt::join(choices, ", "));
-  add(std::move(name), field, std::move(help));
-  Option& o = all_.back();
-  o.set = [name = o.name, &field, choices = std::move(choices)](const std::string& text) {
-    require_usage(std::find(choices.begin(), choices.end(), text) != choices.end(), "--{}: '{}' is not one of {}.{}",
-                  name, text, fmt::join(choices, ", "), did_you_mean(text, choices));
-    field = text;
+  Words words{
+      .names = choices, .set = [&field, choices](size_t i) { field = choices[i]; }, .get = [&field] { return field; }};
+  add_words(std::move(name), std::move(words), std::move(help));
+}
+
+void Options::add_words(std::string name, Words words, std::string help) {
+  Option& o = push(std::move(name), help + fmt::format(" ({})", fmt::join(words.names, ", ")), "text");
+  o.set = [name = o.name, names = std::move(words.names), set = std::move(words.set)](const std::string& text) {
+    const auto found = std::find(names.begin(), names.end(), text);
+    require_usage(found != names.end(), "--{}: '{}' is not one of {}.{}", name, text, fmt::join(names, ", "),
+                  did_you_mean(text, names));
+    set(static_cast<size_t>(found - names.begin()));
   };
+  o.get = std::move(words.get);
+  o.toml = [get = o.get] { return toml_text(get()); };
+  o.initial = o.get();
 }
 
 void Options::add(std::string name, std::vector<int64_t>& field, std::string help) {

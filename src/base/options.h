@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/choice.h"
 #include "base/files.h"
 
 namespace longshot {
@@ -56,6 +57,15 @@ class Options {
   void add_files(std::string name, std::vector<std::string>& field, std::string help);  // several arguments
   // One of a fixed set of words.
   void add(std::string name, std::string& field, std::vector<std::string> choices, std::string help);
+  // The same, each standing for a value of an enumeration.
+  template <class E, size_t N>
+  void add(std::string name, E& field, const Choice<E> (&choices)[N], std::string help) {
+    Words words;
+    for (const Choice<E>& choice : choices) words.names.push_back(choice.name);
+    words.set = [&field, &choices](size_t i) { field = choices[i].value; };
+    words.get = [&field, &choices] { return name_of(choices, field); };
+    add_words(std::move(name), std::move(words), std::move(help));
+  }
 
   // Tables [name.X] of a config file; their keys are checked by whoever applies them. Not for the command line.
   void add_tables(std::string name, std::vector<OptionTable>& field, std::string help);
@@ -63,6 +73,7 @@ class Options {
   const std::vector<Option>& all() const { return all_; }
   void remove(const std::string& name);  // an option that makes no sense here
   Option& at(const std::string& name);   // unknown: Error(kUsage) that names the nearest
+  void set(const std::string& name, const std::string& value) { at(name).set(value); }
 
   // Sets every key of a TOML file. An unknown key or a value of the wrong type is an error.
   void load_toml(const fs::path& path);
@@ -72,6 +83,12 @@ class Options {
   std::string to_toml(bool with_help) const;
 
  private:
+  struct Words {
+    std::vector<std::string> names;
+    std::function<void(size_t)> set;
+    std::function<std::string()> get;
+  };
+  void add_words(std::string name, Words words, std::string help);
   Option& push(std::string name, std::string help, std::string type);
   std::vector<Option> all_;
   std::string group_;

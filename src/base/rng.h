@@ -2,6 +2,7 @@
 // nothing but the step.
 #pragma once
 #include <cstdint>
+#include <string_view>
 
 namespace longshot {
 
@@ -18,6 +19,13 @@ inline uint64_t mix64(uint64_t x) {
 
 inline uint64_t random_bits(uint64_t seed, Stream stream, uint64_t a, uint64_t b = 0) {
   return mix64(mix64(mix64(mix64(seed) ^ static_cast<uint64_t>(stream)) ^ a) ^ b);
+}
+
+// FNV-1a: a name as the first number of a stream.
+constexpr uint64_t name_key(std::string_view name) {
+  uint64_t h = 0xcbf29ce484222325u;
+  for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return h;
 }
 
 // Uniform in [0, 1), 53 bits.

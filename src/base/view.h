@@ -36,4 +36,10 @@ struct BasicMat {
 using Mat = BasicMat<float>;
 using ConstMat = BasicMat<const float>;
 
+// [first, first + count) of a span.
+template <class T>
+std::span<T> part(std::span<T> all, int64_t first, int64_t count) {
+  return all.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+}
+
 }  // namespace longshot

@@ -17,7 +17,6 @@
 #include "kernels/rowwise.h"
 #include "kernels/update.h"
 #include "model/inference.h"
-#include "model/rows.h"
 #include "model/training.h"
 #include "run/results.h"
 #include "train/optimizer.h"
@@ -193,37 +192,33 @@ class BenchCommand : public Command {
     const Norm norm{.weight = std::span(weight).first(static_cast<size_t>(c)), .bias = {}};
     const double bandwidth = measure_read_bandwidth(*context_);
     fmt::print("\nrow-wise kernels and the optimizer, {} rows\n{:>24} {:>10} {:>10}\n", rows, "", "GB/s", "% of read");
-    const auto measure = [&](const char* name, int64_t floats, const std::function<void(int64_t, int64_t)>& kernel) {
-      const double seconds = median_seconds(repeat_, [&] { parallel_rows(*context_, rows, kernel); });
+    Context& on = *context_;
+    const auto measure = [&](const char* name, int64_t floats, const std::function<void()>& kernel) {
+      const double seconds = median_seconds(repeat_, kernel);
       const double rate = static_cast<double>(floats) * sizeof(float) / seconds;
       fmt::print("{:>24} {:>10.1f} {:>10.0f}\n", name, rate / 1e9, 100 * rate / bandwidth);
       json_out_["rows"].push_back(
           {{"kernel", name}, {"gb_per_second", rate / 1e9}, {"percent_of_read", 100 * rate / bandwidth}});
     };
-    measure("norm", 2 * rows * c, [&](int64_t r, int64_t n) {
-      norm_forward(norm, xc.rows_from(r, n), yc.rows_from(r, n), mean.data() + r, rstd.data() + r);
-    });
-    measure("norm backward", 4 * rows * c, [&](int64_t r, int64_t n) {
-      norm_backward(norm, xc.rows_from(r, n), xc.rows_from(r, n), mean.data() + r, rstd.data() + r, yc.rows_from(r, n));
-    });
-    measure("residual", 3 * rows * c, [&](int64_t r, int64_t n) {
-      add_residual(xc.rows_from(r, n), yc.rows_from(r, n), weight.data(), {}, yc.rows_from(r, n));
-    });
-    for (const auto& [name, kind] : {std::pair{"relu", Activation::kRelu}, {"gelu", Activation::kGelu}}) {
-      measure(name, 3 * rows * f, [&](int64_t r, int64_t n) {
-        activation_forward(kind, xf.rows_from(r, n), weight.data(), {}, yf.rows_from(r, n));
+    const NormStats stats{mean, rstd};
+    measure("norm", 2 * rows * c, [&] { norm_forward(on, norm, xc, yc, stats); });
+    measure("norm backward", 4 * rows * c, [&] { norm_backward(on, norm, xc, {xc, stats}, yc); });
+    measure("residual", 3 * rows * c, [&] { add_residual(on, xc, {yc, weight.data(), {}}, yc); });
+    for (const Activation kind : {Activation::kRelu, Activation::kGelu}) {
+      measure(name_of(kActivations, kind), 3 * rows * f, [&] {
+        activation_forward(on, {kind, weight.data(), {}}, xf, yf);
       });
     }
-    measure("cross-entropy", 2 * rows * v, [&](int64_t r, int64_t n) {
-      cross_entropy(l.rows_from(r, n), targets.data() + r, losses.data() + r, true, 1e-3f);
-    });
-    // The optimizer's four arrays, cut into as many rows.
+    measure("cross-entropy", 2 * rows * v, [&] { cross_entropy(on, l, targets, losses, 1e-3f); });
+    // The optimizer's four arrays.
     std::vector<float> state(static_cast<size_t>(4 * rows * f), 1e-3f);
-    measure("AdamW", 8 * rows * f, [&](int64_t r, int64_t n) {
-      float* at = state.data() + r * f;
-      const int64_t apart = rows * f;
-      adamw_update({.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .correction1 = 1, .correction2 = 1},
-                   {at, at + apart, at + 2 * apart, at + 3 * apart, n * f, 1, 0});
+    measure("AdamW", 8 * rows * f, [&] {
+      on.ranges(rows, 16, [&](int64_t begin, int64_t end) {
+        float* at = state.data() + begin * f;
+        const int64_t apart = rows * f;
+        adamw_update({.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .correction1 = 1, .correction2 = 1},
+                     {at, at + apart, at + 2 * apart, at + 3 * apart, (end - begin) * f, 1, 0});
+      });
     });
   }
 

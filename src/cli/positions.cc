@@ -12,9 +12,12 @@ class PositionsCommand : public Command {
   int run() override {
     for (const PositionMethod* method : position_methods()) {
       fmt::print("{:<11} {}\n", method->name, method->summary);
-      for (const PositionOption& o : method->options) {
-        const std::string flag = fmt::format("--{}-{}", method->name, o.name);
-        fmt::print("            {:<22} {}{}\n", flag, o.help, o.initial.empty() ? "" : fmt::format(" [{}]", o.initial));
+      const std::unique_ptr<PositionOptions> own = method->options();
+      Options options;
+      own->fields(options);
+      for (const Option& o : options.all()) {
+        fmt::print("            {:<22} {}{}\n", "--" + o.name, o.help,
+                   o.initial.empty() ? "" : fmt::format(" [{}]", o.initial));
       }
     }
     return 0;

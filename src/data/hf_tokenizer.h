@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "data/bpe.h"
 #include "base/json.h"
+#include "data/bpe.h"
 
 namespace longshot {
 

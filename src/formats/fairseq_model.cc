@@ -7,10 +7,10 @@
 namespace longshot {
 namespace {
 
-std::string activation_of(const FairseqConfig& config) {
-  if (config.activation == "relu") return "relu";
+Activation activation_of(const FairseqConfig& config) {
+  if (config.activation == "relu") return Activation::kRelu;
   // fairseq's plain "gelu" is the exact one; ours is the tanh form, which fairseq calls by these names.
-  if (config.activation == "gelu_accurate" || config.activation == "gelu_fast") return "gelu";
+  if (config.activation == "gelu_accurate" || config.activation == "gelu_fast") return Activation::kGelu;
   fail("the checkpoint's activation '{}' is not one this program has (relu, gelu_accurate, gelu_fast)",
        config.activation);
 }

@@ -43,38 +43,45 @@ int64_t block_height(int64_t rows, int threads) {
   return std::clamp<int64_t>(round_up((rows + blocks - 1) / blocks, 12), 24, kHeight);
 }
 
-void multiply_rows(const Product& g, int64_t i, int64_t rows, int64_t j0, int64_t width, int64_t k0, int64_t depth,
-                   const float* b, float* own) {
+// Rows [i, i + rows) and columns [j, j + columns) of C, inner dimension [k, k + depth).
+struct Block {
+  int64_t i, rows, j, columns, k, depth;
+  const float* b;  // packed, from row k of column j on
+  float* own;      // the thread's memory
+};
+
+void multiply_block(const Product& g, const Block& at) {
   TileProduct p{.a = nullptr,
                 .a_stride = 0,
                 .a_transposed = g.form == Form::kTN,
-                .b = b,
+                .b = at.b,
                 .b_stride = kPanel,
                 .b_panel = g.k * kPanel,
-                .c = g.c.row(i) + j0,
+                .c = g.c.row(at.i) + at.j,
                 .c_stride = g.c.stride,
-                .m = rows,
-                .n = width / kPanel * kPanel,
-                .k = depth,
-                .accumulate = g.accumulate || k0 > 0};
+                .m = at.rows,
+                .n = at.columns / kPanel * kPanel,
+                .k = at.depth,
+                .accumulate = g.accumulate || at.k > 0};
   if (g.form == Form::kTN) {
-    for (int64_t k = 0; k < depth; ++k)
-      std::memcpy(own + k * kHeight, g.a.row(k0 + k) + i, sizeof(float) * static_cast<size_t>(rows));
-    p.a = own, p.a_stride = kHeight;
+    for (int64_t k = 0; k < at.depth; ++k)
+      std::memcpy(at.own + k * kHeight, g.a.row(at.k + k) + at.i, sizeof(float) * static_cast<size_t>(at.rows));
+    p.a = at.own, p.a_stride = kHeight;
   } else {
-    p.a = g.a.row(i) + k0, p.a_stride = g.a.stride;
+    p.a = g.a.row(at.i) + at.k, p.a_stride = g.a.stride;
   }
   if (p.n > 0) tile_product(p);
-  const int64_t rest = width - p.n;
+  const int64_t rest = at.columns - p.n;
   if (rest == 0) return;
-  float* edge = own + kDepth * kHeight;
-  p.b = b + p.n / kPanel * p.b_panel;
+  // Columns that do not fill a panel go through memory of the thread's own.
+  float* edge = at.own + kDepth * kHeight;
+  p.b = at.b + p.n / kPanel * p.b_panel;
   float* c = p.c + p.n;
   p.c = edge, p.c_stride = kPanel, p.n = kPanel;
   const bool add = p.accumulate;
   p.accumulate = false;
   tile_product(p);
-  for (int64_t r = 0; r < rows; ++r) {
+  for (int64_t r = 0; r < at.rows; ++r) {
     for (int64_t j = 0; j < rest; ++j)
       c[r * g.c.stride + j] = edge[r * kPanel + j] + (add ? c[r * g.c.stride + j] : 0.0f);
   }
@@ -84,6 +91,9 @@ void multiply(Context& context, const Product& g) {
   assert(g.c.rows == g.m && g.c.cols == g.n);
   if (g.m == 0 || g.n == 0) return;
   const ZoneTimer timer(context, Zone::kGemm);
+  if (g.k == 0 && !g.accumulate) {
+    for (int64_t i = 0; i < g.m; ++i) std::fill_n(g.c.row(i), g.n, 0.0f);
+  }
   const int64_t width =
       std::clamp<int64_t>(kPackedFloats / std::max<int64_t>(g.k, 1) / kPanel * kPanel, kPanel, round_up(g.n, kPanel));
   const int64_t height = block_height(g.m, context.active()), blocks = (g.m + height - 1) / height;
@@ -92,13 +102,13 @@ void multiply(Context& context, const Product& g) {
   float* owned = packed + width * g.k;
   context.team(g.m * g.n * g.k > (1 << 16), [&](const Team& team) {
     float* own = owned + team.thread() * kThreadFloats;
-    for (int64_t j0 = 0; j0 < g.n; j0 += width) {
-      const int64_t columns = std::min(width, g.n - j0), panels = (columns + kPanel - 1) / kPanel;
-      team.shares(panels, [&](int64_t p) { pack_panel(g, j0 + p * kPanel, packed + p * g.k * kPanel); });
+    for (int64_t j = 0; j < g.n; j += width) {
+      const int64_t columns = std::min(width, g.n - j), panels = (columns + kPanel - 1) / kPanel;
+      team.shares(panels, [&](int64_t p) { pack_panel(g, j + p * kPanel, packed + p * g.k * kPanel); });
       team.tasks(blocks, [&](int64_t block) {
         const int64_t i = block * height, rows = std::min(height, g.m - i);
-        for (int64_t k0 = 0; k0 < g.k; k0 += kDepth) {
-          multiply_rows(g, i, rows, j0, columns, k0, std::min(kDepth, g.k - k0), packed + k0 * kPanel, own);
+        for (int64_t k = 0; k < g.k; k += kDepth) {
+          multiply_block(g, {i, rows, j, columns, k, std::min(kDepth, g.k - k), packed + k * kPanel, own});
         }
       });
     }

@@ -20,7 +20,7 @@ namespace HWY_NAMESPACE {
 class RowDropout {
  public:
   RowDropout(const Dropout& drop, int64_t row)
-      : key_(static_cast<uint32_t>(mix64(drop.key ^ static_cast<uint64_t>(drop.first_row + row)))),
+      : key_(static_cast<uint32_t>(mix64(drop.key ^ static_cast<uint64_t>(drop.row(row))))),
         threshold_(static_cast<uint32_t>(std::min(drop.rate * 4294967296.0, 4294967295.0))),
         scale_(1.0f / (1.0f - drop.rate)) {}
   template <class D>
@@ -86,13 +86,14 @@ void NormBackward(const Norm& norm, ConstMat dy, ConstMat x, const float* mean, 
   }
 }
 
-void NormBackwardWeights(ConstMat dy, ConstMat x, const float* mean, const float* rstd, int64_t first, int64_t last,
-                         float* d_weight, float* d_bias) {
-  for (int64_t r = 0; r < x.rows; ++r) {
-    const float *in = x.row(r) + first, *g_in = dy.row(r) + first;
-    float* dw = d_weight + first;
-    float* db = d_bias ? d_bias + first : nullptr;
-    const float m = mean[r], s = rstd[r];
+// Columns [first, last).
+void NormBackwardWeights(ConstMat dy, const NormInput& input, const NormGradient& gradient, int64_t first,
+                         int64_t last) {
+  for (int64_t r = 0; r < dy.rows; ++r) {
+    const float *in = input.x.row(r) + first, *g_in = dy.row(r) + first;
+    float* dw = gradient.weight.data() + first;
+    float* db = gradient.bias.empty() ? nullptr : gradient.bias.data() + first;
+    const float m = input.stats.mean[static_cast<size_t>(r)], s = input.stats.rstd[static_cast<size_t>(r)];
     for_columns(last - first, [&](auto d, int64_t c) HWY_ATTR {
       const auto g = hn::LoadU(d, g_in + c);
       const auto xhat = hn::Mul(hn::Sub(hn::LoadU(d, in + c), hn::Set(d, m)), hn::Set(d, s));
@@ -102,11 +103,12 @@ void NormBackwardWeights(ConstMat dy, ConstMat x, const float* mean, const float
   }
 }
 
-void AddResidual(ConstMat x, ConstMat y, const float* bias, const Dropout& drop, Mat out) {
+void AddResidual(ConstMat x, const Branch& branch, Mat out) {
+  const float* bias = branch.bias;
   for (int64_t r = 0; r < x.rows; ++r) {
-    const float *xr = x.row(r), *yr = y.row(r);
+    const float *xr = x.row(r), *yr = branch.y.row(r);
     float* o = out.row(r);
-    const RowDropout factors(drop, r);
+    const RowDropout factors(branch.drop, r);
     for_columns(x.cols, [&](auto d, int64_t c) HWY_ATTR {
       auto v = hn::LoadU(d, yr + c);
       if (bias) v = hn::Add(v, hn::LoadU(d, bias + c));
@@ -153,14 +155,14 @@ HWY_INLINE V gelu_tanh(D d, V x) {
   return tanh_vec(d, hn::Mul(hn::Set(d, kGeluA), inner));
 }
 
-void ActivationForward(Activation kind, Mat pre, const float* bias, const Dropout& drop, Mat act) {
-  if (bias) AddBias(pre, bias);
+void ActivationForward(const ActivationStep& f, Mat pre, Mat act) {
+  if (f.bias) AddBias(pre, f.bias);
   for (int64_t r = 0; r < pre.rows; ++r) {
     const float* x_row = pre.row(r);
     const float* up_row = x_row + act.cols;
     float* out = act.row(r);
-    const RowDropout factors(drop, r);
-    switch (kind) {
+    const RowDropout factors(f.drop, r);
+    switch (f.kind) {
       case Activation::kRelu:
         for_columns(act.cols, [&](auto d, int64_t c) HWY_ATTR {
           hn::StoreU(factors.apply(d, c, hn::Max(hn::LoadU(d, x_row + c), hn::Zero(d))), d, out + c);
@@ -184,14 +186,14 @@ void ActivationForward(Activation kind, Mat pre, const float* bias, const Dropou
   }
 }
 
-void ActivationBackward(Activation kind, ConstMat pre, ConstMat d_act, const Dropout& drop, Mat d_pre) {
+void ActivationBackward(const ActivationStep& step, ConstMat pre, ConstMat d_act, Mat d_pre) {
   for (int64_t r = 0; r < pre.rows; ++r) {
     const float *x_row = pre.row(r), *g_row = d_act.row(r);
     const float* up_row = x_row + d_act.cols;
     float* out = d_pre.row(r);
     float* d_up = out + d_act.cols;
-    const RowDropout factors(drop, r);
-    switch (kind) {
+    const RowDropout factors(step.drop, r);
+    switch (step.kind) {
       case Activation::kRelu:
         for_columns(d_act.cols, [&](auto d, int64_t c) HWY_ATTR {
           const auto g = factors.apply(d, c, hn::LoadU(d, g_row + c));
@@ -225,7 +227,8 @@ void ActivationBackward(Activation kind, ConstMat pre, ConstMat d_act, const Dro
   }
 }
 
-void CrossEntropy(Mat x, const int32_t* targets, float* loss, bool gradient, float scale) {
+void CrossEntropy(Mat x, const int32_t* targets, float* loss, std::optional<float> scale) {
+  const bool gradient = scale.has_value();
   for (int64_t r = 0; r < x.rows; ++r) {
     float* row = x.row(r);
     const int32_t target = targets[r];
@@ -246,10 +249,10 @@ void CrossEntropy(Mat x, const int32_t* targets, float* loss, bool gradient, flo
     const float z = sum.total();
     loss[r] = std::log(z) + shift - at_target;
     if (gradient) {
-      const float factor = scale / z;
+      const float factor = *scale / z;
       for_columns(x.cols, [&](auto d, int64_t c)
                               HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, row + c), hn::Set(d, factor)), d, row + c); });
-      row[target] -= scale;
+      row[target] -= *scale;
     }
   }
 }
@@ -272,32 +275,86 @@ HWY_EXPORT(ActivationForward);
 HWY_EXPORT(ActivationBackward);
 HWY_EXPORT(CrossEntropy);
 
-void norm_forward(const Norm& norm, ConstMat x, Mat y, float* mean, float* rstd) {
-  HWY_DYNAMIC_DISPATCH(NormForward)(norm, x, y, mean, rstd);
+namespace {
+
+constexpr int64_t kRowGrain = 16, kColumnGrain = 64;  // least work of a thread
+
+// f(first, count) over the rows of a matrix.
+template <class F>
+void split_rows(Context& context, int64_t rows, F&& f) {
+  context.ranges(rows, kRowGrain, [&](int64_t begin, int64_t end) { f(begin, end - begin); });
 }
-void norm_backward(const Norm& norm, ConstMat dy, ConstMat x, const float* mean, const float* rstd, Mat dx) {
-  HWY_DYNAMIC_DISPATCH(NormBackward)(norm, dy, x, mean, rstd, dx);
+
+}  // namespace
+
+void norm_forward(Context& context, const Norm& norm, ConstMat x, Mat y, NormStats stats) {
+  split_rows(context, x.rows, [&](int64_t r, int64_t n) {
+    HWY_DYNAMIC_DISPATCH(NormForward)
+    (norm, x.rows_from(r, n), y.rows_from(r, n), stats.mean.data() + r, stats.rstd.data() + r);
+  });
 }
-void norm_backward_weights(ConstMat dy, ConstMat x, const float* mean, const float* rstd, int64_t first, int64_t last,
-                           float* d_weight, float* d_bias) {
-  HWY_DYNAMIC_DISPATCH(NormBackwardWeights)(dy, x, mean, rstd, first, last, d_weight, d_bias);
+void norm_backward(Context& context, const Norm& norm, ConstMat dy, const NormInput& input, Mat dx) {
+  split_rows(context, dy.rows, [&](int64_t r, int64_t n) {
+    HWY_DYNAMIC_DISPATCH(NormBackward)
+    (norm, dy.rows_from(r, n), input.x.rows_from(r, n), input.stats.mean.data() + r, input.stats.rstd.data() + r,
+     dx.rows_from(r, n));
+  });
 }
-void add_residual(ConstMat x, ConstMat y, const float* bias, const Dropout& drop, Mat out) {
-  HWY_DYNAMIC_DISPATCH(AddResidual)(x, y, bias, drop, out);
+void norm_backward_weights(Context& context, ConstMat dy, const NormInput& input, const NormGradient& gradient) {
+  context.ranges(dy.cols, kColumnGrain, [&](int64_t first, int64_t last) {
+    HWY_DYNAMIC_DISPATCH(NormBackwardWeights)(dy, input, gradient, first, last);
+  });
 }
-void drop_rows(ConstMat x, const Dropout& drop, Mat out) { HWY_DYNAMIC_DISPATCH(DropRows)(x, drop, out); }
-void add_bias(Mat x, const float* bias) { HWY_DYNAMIC_DISPATCH(AddBias)(x, bias); }
-void column_sums(ConstMat x, int64_t first, int64_t last, float* sums) {
-  HWY_DYNAMIC_DISPATCH(ColumnSums)(x, first, last, sums);
+void add_residual(Context& context, ConstMat x, const Branch& branch, Mat out) {
+  split_rows(context, x.rows, [&](int64_t r, int64_t n) {
+    const Branch part{branch.y.rows_from(r, n), branch.bias, branch.drop.block(r)};
+    HWY_DYNAMIC_DISPATCH(AddResidual)(x.rows_from(r, n), part, out.rows_from(r, n));
+  });
 }
-void activation_forward(Activation kind, Mat pre, const float* bias, const Dropout& drop, Mat act) {
-  HWY_DYNAMIC_DISPATCH(ActivationForward)(kind, pre, bias, drop, act);
+void drop_rows(Context& context, ConstMat x, const Dropout& drop, Mat out) {
+  split_rows(context, x.rows, [&](int64_t r, int64_t n) {
+    HWY_DYNAMIC_DISPATCH(DropRows)(x.rows_from(r, n), drop.block(r), out.rows_from(r, n));
+  });
 }
-void activation_backward(Activation kind, ConstMat pre, ConstMat d_act, const Dropout& drop, Mat d_pre) {
-  HWY_DYNAMIC_DISPATCH(ActivationBackward)(kind, pre, d_act, drop, d_pre);
+void add_bias(Context& context, Mat x, const float* bias) {
+  split_rows(context, x.rows, [&](int64_t r, int64_t n) { HWY_DYNAMIC_DISPATCH(AddBias)(x.rows_from(r, n), bias); });
 }
-void cross_entropy(Mat x, const int32_t* targets, float* loss, bool gradient, float scale) {
-  HWY_DYNAMIC_DISPATCH(CrossEntropy)(x, targets, loss, gradient, scale);
+void column_sums(Context& context, ConstMat x, std::span<float> sums) {
+  context.ranges(x.cols, kColumnGrain, [&](int64_t first, int64_t last) {
+    HWY_DYNAMIC_DISPATCH(ColumnSums)(x, first, last, sums.data());
+  });
+}
+void activation_forward(Context& context, const ActivationStep& f, Mat pre, Mat act) {
+  split_rows(context, pre.rows, [&](int64_t r, int64_t n) {
+    const ActivationStep part{f.kind, f.bias, f.drop.block(r)};
+    HWY_DYNAMIC_DISPATCH(ActivationForward)(part, pre.rows_from(r, n), act.rows_from(r, n));
+  });
+}
+void activation_backward(Context& context, const ActivationStep& f, ConstMat pre, ConstMat d_act, Mat d_pre) {
+  split_rows(context, pre.rows, [&](int64_t r, int64_t n) {
+    const ActivationStep part{f.kind, f.bias, f.drop.block(r)};
+    HWY_DYNAMIC_DISPATCH(ActivationBackward)(part, pre.rows_from(r, n), d_act.rows_from(r, n), d_pre.rows_from(r, n));
+  });
+}
+void cross_entropy(Context& context, Mat x, std::span<const int32_t> targets, std::span<float> losses,
+                   std::optional<float> gradient_scale) {
+  const ZoneTimer timer(context, Zone::kCrossEntropy);
+  split_rows(context, x.rows, [&](int64_t r, int64_t n) {
+    HWY_DYNAMIC_DISPATCH(CrossEntropy)(x.rows_from(r, n), targets.data() + r, losses.data() + r, gradient_scale);
+  });
+}
+
+void log_softmax(Context& context, Mat x) {
+  split_rows(context, x.rows, [&](int64_t first, int64_t count) {
+    for (int64_t r = first; r < first + count; ++r) {
+      float* row = x.row(r);
+      const float largest = *std::max_element(row, row + x.cols);
+      double sum = 0;
+      for (int64_t c = 0; c < x.cols; ++c) sum += std::exp(static_cast<double>(row[c]) - largest);
+      const auto log_sum = static_cast<float>(largest + std::log(sum));
+      for (int64_t c = 0; c < x.cols; ++c) row[c] -= log_sum;
+    }
+  });
 }
 
 }  // namespace longshot

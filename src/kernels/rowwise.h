@@ -1,9 +1,12 @@
-// Row-wise kernels. Serial on the rows they are given: the caller cuts rows into blocks that fit a cache and hands
-// them to threads, so that several kernels can pass over a block while it is warm.
+// Operations on the rows of whole matrices. Threads share out rows, or columns where rows are summed, so that the order
+// of sums does not depend on them.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 
+#include "base/choice.h"
+#include "base/context.h"
 #include "base/view.h"
 
 namespace longshot {
@@ -12,8 +15,10 @@ namespace longshot {
 struct Dropout {
   float rate = 0;
   uint64_t key = 0;
-  int64_t first_row = 0;  // of the block, in the whole matrix
-  Dropout block(int64_t first) const { return {rate, key, first_row + first}; }
+  int64_t first_row = 0;          // of the matrix at hand, in the whole
+  const int32_t* rows = nullptr;  // where its rows are anywhere: of each, in the whole
+  int64_t row(int64_t r) const { return rows ? rows[r] : first_row + r; }
+  Dropout block(int64_t first) const { return {rate, key, first_row + first, rows ? rows + first : nullptr}; }
 };
 
 // y = weight * (x - mean) * rstd + bias, with mean and 1 / standard deviation of each row; RMS norm has mean = 0.
@@ -23,32 +28,61 @@ struct Norm {
   bool rms = false;
   float eps = 1e-5f;
 };
-void norm_forward(const Norm& norm, ConstMat x, Mat y, float* mean, float* rstd);
+struct NormStats {
+  std::span<float> mean, rstd;  // [N] or longer
+};
+struct NormGradient {
+  std::span<float> weight;  // [C]
+  std::span<float> bias;    // [C] or empty
+};
+void norm_forward(Context& context, const Norm& norm, ConstMat x, Mat y, NormStats stats);
 // dx += rstd * (g - mean(g) - xhat mean(g xhat)),  g = weight dy;  RMS norm: without the mean(g) term.
-void norm_backward(const Norm& norm, ConstMat dy, ConstMat x, const float* mean, const float* rstd, Mat dx);
-// d_weight[c] += sum_r dy xhat,  d_bias[c] += sum_r dy  for columns [first, last)
-void norm_backward_weights(ConstMat dy, ConstMat x, const float* mean, const float* rstd, int64_t first, int64_t last,
-                           float* d_weight, float* d_bias);
+// `stats` as forward left them for x.
+struct NormInput {
+  ConstMat x;
+  NormStats stats;
+};
+void norm_backward(Context& context, const Norm& norm, ConstMat dy, const NormInput& input, Mat dx);
+// d_weight[c] += sum_r dy xhat,  d_bias[c] += sum_r dy
+void norm_backward_weights(Context& context, ConstMat dy, const NormInput& input, const NormGradient& gradient);
 
-// out = x + drop(y + bias). `bias` may be null. out may be x.
-void add_residual(ConstMat x, ConstMat y, const float* bias, const Dropout& drop, Mat out);
+// The output of a branch, before it joins the residual stream: drop(y + bias).
+struct Branch {
+  ConstMat y;
+  const float* bias = nullptr;  // null: none
+  Dropout drop;
+};
+// out = x + drop(y + bias). out may be x.
+void add_residual(Context& context, ConstMat x, const Branch& branch, Mat out);
 // out = drop(x). out may be x.
-void drop_rows(ConstMat x, const Dropout& drop, Mat out);
+void drop_rows(Context& context, ConstMat x, const Dropout& drop, Mat out);
 // x[r] += bias
-void add_bias(Mat x, const float* bias);
-// sums[c] += sum_r x[r][c] for columns [first, last)
-void column_sums(ConstMat x, int64_t first, int64_t last, float* sums);
+void add_bias(Context& context, Mat x, const float* bias);
+// sums[c] += sum_r x[r][c]
+void column_sums(Context& context, ConstMat x, std::span<float> sums);
 
 enum class Activation { kRelu, kGelu, kSwiglu };
+constexpr Choice<Activation> kActivations[] = {
+    {"relu", Activation::kRelu}, {"gelu", Activation::kGelu}, {"swiglu", Activation::kSwiglu}};
+// Columns of `pre` per column of `act`.
+constexpr int64_t activation_inputs(Activation kind) { return kind == Activation::kSwiglu ? 2 : 1; }
 // pre += bias (null: none); act = drop(f(pre)):
 //   relu  max(0, x)      gelu  x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
 //   swiglu  pre holds [gate, up], twice as wide as act: gate / (1 + e^-gate) * up
-void activation_forward(Activation kind, Mat pre, const float* bias, const Dropout& drop, Mat act);
-// d_pre from d_act; d_pre may be d_act where the widths agree.
-void activation_backward(Activation kind, ConstMat pre, ConstMat d_act, const Dropout& drop, Mat d_pre);
+struct ActivationStep {
+  Activation kind;
+  const float* bias = nullptr;
+  Dropout drop;
+};
+void activation_forward(Context& context, const ActivationStep& f, Mat pre, Mat act);
+// d_pre from d_act; `pre` holds its bias already. d_pre may be d_act where the widths agree.
+void activation_backward(Context& context, const ActivationStep& f, ConstMat pre, ConstMat d_act, Mat d_pre);
 
-// loss[r] = log sum_c e^x[r][c] - x[r][target]. With a gradient, x becomes (softmax(x) - one_hot(target)) * scale.
+// loss[r] = log sum_c e^x[r][c] - x[r][target]. With a scale, x becomes (softmax(x) - one_hot(target)) * scale.
 // A negative target scores nothing: loss 0, gradient 0.
-void cross_entropy(Mat x, const int32_t* targets, float* loss, bool gradient, float scale);
+void cross_entropy(Context& context, Mat x, std::span<const int32_t> targets, std::span<float> losses,
+                   std::optional<float> gradient_scale);
+// x[r] = x[r] - log sum_c e^x[r][c]
+void log_softmax(Context& context, Mat x);
 
 }  // namespace longshot

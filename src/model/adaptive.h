@@ -32,9 +32,10 @@ class AdaptiveEmbedding : public InputEmbedding {
   AdaptiveEmbedding(const ModelConfig& config, Parameters& parameters, AdaptiveBands bands);
   void forward(Context& context, std::span<const int32_t> tokens, Mat x) override;
   void backward(Context& context, std::span<const int32_t> tokens, ConstMat dx) override;
+  int64_t multiply_adds() const override;
 
  private:
-  // f(rows, words): the places in `tokens` of up to a chunk of tokens of the band, and their vectors W_k[id].
+  // f(words): vectors W_k[id] of up to a chunk of tokens of the band; places_ and ids_ say which.
   template <class F>
   void for_each_chunk(Context& context, const AdaptiveBand& band, std::span<const int32_t> tokens, F f);
 
@@ -42,8 +43,9 @@ class AdaptiveEmbedding : public InputEmbedding {
   AdaptiveBands bands_;
   float scale_;
   bool padding_rows_;
-  std::vector<int64_t> rows_;
-  Mat words_, projected_;  // [chunk, C]
+  std::vector<int32_t> places_;  // of a chunk's tokens among all
+  std::vector<int32_t> ids_;     // inside the band
+  Mat words_, projected_;        // [chunk, C]
   Workspace memory_;
 };
 
@@ -51,23 +53,21 @@ class AdaptiveSoftmax : public OutputLoss {
  public:
   AdaptiveSoftmax(const ModelConfig& config, Parameters& parameters, AdaptiveBands bands);
   int64_t scratch_floats(int64_t rows) const override;
-  void loss(Context& context, ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
-            std::span<float> losses) override;
-  void loss_and_gradient(Context& context, ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
-                         std::span<float> losses, const Gradient& gradient) override;
+  void loss(Context& context, const Rows& rows) override;
+  void loss_and_gradient(Context& context, const Rows& rows, const Gradient& gradient) override;
   void log_probabilities(Context& context, ConstMat hidden, Mat out) override;
+
+  int64_t multiply_adds() const override;
 
  private:
   struct Chunk;
   Chunk chunk(size_t band, int64_t rows, float* scratch) const;
   int64_t floats_per_row(size_t band) const;
   int64_t columns(size_t band) const;
-  void run(Context& context, ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
-           std::span<float> losses, const Gradient* gradient);
-  void run_head(Context& context, ConstMat hidden, std::span<const int32_t> targets, std::span<float> scratch,
-                std::span<float> losses, const Gradient* gradient);
-  void run_tail(Context& context, size_t band, ConstMat hidden, std::span<const int32_t> targets,
-                std::span<float> scratch, std::span<float> losses, const Gradient* gradient);
+  void run(Context& context, const Rows& rows, const Gradient* gradient);
+  void run_head(Context& context, const Rows& all, const Gradient* gradient);
+  void run_tail(Context& context, size_t band, const Rows& all, const Gradient* gradient);
+  static std::optional<float> scale_of(const Gradient* gradient);
   Dropout input_dropout(const Gradient* gradient) const;
 
   Parameters& parameters_;
@@ -76,7 +76,7 @@ class AdaptiveSoftmax : public OutputLoss {
   int64_t dim_;
   float dropout_;
   bool padding_rows_;
-  std::vector<int64_t> rows_;     // of a tail's tokens
+  std::vector<int32_t> rows_;     // of a tail's tokens
   std::vector<int32_t> targets_;  // inside the band or the head
   std::vector<float> losses_;
 };

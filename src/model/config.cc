@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "position/position.h"
 
 namespace longshot {
 
@@ -14,10 +13,10 @@ void ModelConfig::fields(Options& o) {
   o.add("heads", heads, "attention heads; must divide dim");
   o.add("ffn", ffn, "width of the feed-forward layer; 0: 4 * dim");
   o.add("length", length, "tokens per training sequence; evaluation may exceed it");
-  o.add("norm", norm, {"layernorm", "rmsnorm"}, "normalisation");
-  o.add("norm-position", norm_position, {"pre", "post"}, "normalise the input of a sub-layer or its output");
+  o.add("norm", norm, kNormKinds, "normalisation");
+  o.add("norm-position", norm_position, kNormPositions, "normalise the input of a sub-layer or its output");
   o.add("final-norm", final_norm, "normalise once more before the output layer");
-  o.add("activation", activation, {"relu", "gelu", "swiglu"}, "of the feed-forward layer");
+  o.add("activation", activation, kActivations, "of the feed-forward layer");
   o.add("bias", bias, "biases in linear layers and layer norms");
   o.add("tied", tied, "the output layer shares the embedding's weights");
   o.add("embed-scale", embed_scale, "multiply embeddings by sqrt(dim)");
@@ -38,13 +37,18 @@ void ModelConfig::fields(Options& o) {
   std::vector<std::string> names;
   for (const PositionMethod* method : position_methods()) names.push_back(method->name);
   o.add("position", position, names, "how the model learns the order of tokens");
-  for (const PositionMethod* method : position_methods()) {
-    for (const PositionOption& option : method->options) {
-      const std::string name = method->name + "-" + option.name;
-      position_options.try_emplace(name, option.initial);
-      o.add(name, position_options[name], option.help);
-    }
-  }
+  position_options.fields(o);
+}
+
+void ModelConfig::set(const std::string& name, const std::string& value) {
+  Options options;
+  fields(options);
+  options.set(name, value);
+}
+
+std::unique_ptr<Position> ModelConfig::make_position() const {
+  return position_options.make(position,
+                               {.layers = layers, .heads = heads, .head_dim = head_dim(), .train_length = length});
 }
 
 void ModelConfig::validate() {
@@ -82,7 +86,7 @@ void ModelConfig::validate() {
                   dim, adaptive_cutoffs.size());
     require_usage(tied, "--adaptive-cutoffs shares the words of input and output, so --tied cannot be false");
   }
-  position_method(position);
+  make_position();
 }
 
 int64_t ModelConfig::adaptive_dim(size_t band) const {

@@ -1,14 +1,20 @@
 // What a model is made of. Everything needed to build it again; stored in every run and checkpoint.
 #pragma once
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "base/options.h"
 #include "base/records.h"
+#include "kernels/rowwise.h"
+#include "position/position.h"
 
 namespace longshot {
+
+enum class NormKind { kLayerNorm, kRmsNorm };
+constexpr Choice<NormKind> kNormKinds[] = {{"layernorm", NormKind::kLayerNorm}, {"rmsnorm", NormKind::kRmsNorm}};
+enum class NormPosition { kPre, kPost };
+constexpr Choice<NormPosition> kNormPositions[] = {{"pre", NormPosition::kPre}, {"post", NormPosition::kPost}};
 
 struct ModelConfig {
   int64_t layers = 4;
@@ -19,12 +25,12 @@ struct ModelConfig {
   int64_t length = 256;  // tokens per training sequence; evaluation may exceed it
 
   std::string position = "alibi";
-  std::map<std::string, std::string> position_options;  // "<method>-<option>" -> value; absent: default
+  PositionSettings position_options;  // of all methods
 
-  std::string norm = "layernorm";
-  std::string norm_position = "pre";
+  NormKind norm = NormKind::kLayerNorm;
+  NormPosition norm_position = NormPosition::kPre;
   bool final_norm = true;
-  std::string activation = "relu";
+  Activation activation = Activation::kRelu;
   bool bias = true;
   bool tied = true;
   bool embed_scale = true;
@@ -39,8 +45,12 @@ struct ModelConfig {
 
   // Every option but `vocab`, which comes from the data.
   void fields(Options& o);
+  // Sets one of them by name; the way to a position method's own.
+  void set(const std::string& name, const std::string& value);
   // Fills derived defaults and checks that the parts fit together; Error(kUsage) otherwise.
   void validate();
+
+  std::unique_ptr<Position> make_position() const;
 
   int64_t head_dim() const { return dim / heads; }
   int64_t ffn_dim() const { return ffn > 0 ? ffn : 4 * dim; }

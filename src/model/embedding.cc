@@ -2,38 +2,38 @@
 
 #include <cmath>
 
-#include "model/rows.h"
+#include "kernels/gather.h"
 
 namespace longshot {
 
+double initial_embedding(const ModelConfig& config) {
+  const auto dim = static_cast<double>(config.dim);
+  if (config.tied && !config.final_norm) return 1 / dim;
+  return config.embed_scale ? 1 / std::sqrt(dim) : 0.02;
+}
+
+double initial_output(const ModelConfig& config) {
+  const auto dim = static_cast<double>(config.dim);
+  return config.final_norm ? 1 / std::sqrt(dim) : 1 / dim;
+}
+
+double initial_final_gain(const ModelConfig& config) {
+  return config.is_adaptive() ? 1 : 1 / std::sqrt(static_cast<double>(config.dim));
+}
+
 TokenEmbedding::TokenEmbedding(const ModelConfig& config, Parameters& parameters)
     : parameters_(parameters), scale_(config.embed_scale ? std::sqrt(static_cast<float>(config.dim)) : 1.0f) {
-  const double deviation = config.embed_scale ? 1 / std::sqrt(static_cast<double>(config.dim)) : 0.02;
-  weight_ = parameters.add("embed.weight", {config.vocab, config.dim}, true, gaussian(deviation));
+  weight_ = parameters.add("embed.weight", {config.vocab, config.dim}, true, gaussian(initial_embedding(config)));
 }
 
 // x_r = scale E[token_r]
 void TokenEmbedding::forward(Context& context, std::span<const int32_t> tokens, Mat x) {
-  const Mat table = parameters_.value_mat(weight_);
-  parallel_rows(context, x.rows, [&](int64_t first, int64_t count) {
-    for (int64_t r = first; r < first + count; ++r) {
-      const float* from = table.row(tokens[static_cast<size_t>(r)]);
-      float* to = x.row(r);
-      for (int64_t c = 0; c < x.cols; ++c) to[c] = scale_ * from[c];
-    }
-  });
+  gather(context, parameters_.value_mat(weight_), tokens, scale_, x);
 }
 
-// dE[token_r] += scale dx_r. Threads share out columns, so that equal tokens add up in a fixed order.
+// dE[token_r] += scale dx_r
 void TokenEmbedding::backward(Context& context, std::span<const int32_t> tokens, ConstMat dx) {
-  const Mat d_table = parameters_.grad_mat(weight_);
-  context.ranges(dx.cols, 32, [&](int64_t begin, int64_t end) {
-    for (int64_t r = 0; r < dx.rows; ++r) {
-      const float* from = dx.row(r);
-      float* to = d_table.row(tokens[static_cast<size_t>(r)]);
-      for (int64_t c = begin; c < end; ++c) to[c] += scale_ * from[c];
-    }
-  });
+  scatter_add(context, dx, tokens, scale_, parameters_.grad_mat(weight_));
 }
 
 }  // namespace longshot

@@ -39,8 +39,7 @@ void Inference::layout(Layout& at) {
   for (KeyStore& store : stores_) {
     store.layout(at, {config_.sequences, shape.stored_heads(), c.head_dim(), std::min(all, needed)});
   }
-  mean_ = at.array<float>(rows);
-  rstd_ = at.array<float>(rows);
+  stats_ = {at.array<float>(rows), at.array<float>(rows)};
   output_scratch_ = at.array<float>(model_.output().scratch_floats(rows));
 }
 
@@ -121,14 +120,13 @@ ConstMat Inference::run(const Tokens& tokens, int64_t wanted_from) {
   for (size_t b = 0; b < past_.size() && config_.capacity > 0; ++b) {
     past_[b] += tokens.counts.empty() ? length : tokens.counts[b];
   }
-  return model_.final_hidden(context_, x_.rows_from(0, kept), final_.data ? final_.rows_from(0, kept) : final_,
-                             {mean_, rstd_});
+  return model_.final_hidden(context_, x_.rows_from(0, kept), final_.data ? final_.rows_from(0, kept) : final_, stats_);
 }
 
 void Inference::score(const Tokens& tokens, std::span<const int32_t> targets, int64_t scored_from,
                       std::span<float> losses) {
   const ConstMat hidden = run(tokens, scored_from);
-  model_.output().loss(context_, hidden, targets, output_scratch_, losses);
+  model_.output().loss(context_, {hidden, targets, output_scratch_, losses});
 }
 
 void Inference::log_probabilities(const Tokens& tokens, int64_t wanted_from, Mat out) {

@@ -69,7 +69,8 @@ class Inference {
   LayerActivations activations_;   // of one chunk
   LayerScratch scratch_;
   std::vector<KeyStore> stores_;  // one per layer with a cache, otherwise one for all
-  std::span<float> mean_, rstd_, output_scratch_;
+  NormStats stats_;
+  std::span<float> output_scratch_;
   TileCount visited_;
   Workspace memory_;
 };

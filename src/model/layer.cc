@@ -1,23 +1,15 @@
 #include "model/layer.h"
 
 #include <cmath>
-#include <cstring>
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "kernels/gemm.h"
-#include "model/rows.h"
+#include "kernels/gather.h"
 
 namespace longshot {
 namespace {
 
-Activation activation_of(const std::string& name) {
-  if (name == "relu") return Activation::kRelu;
-  if (name == "gelu") return Activation::kGelu;
-  return Activation::kSwiglu;
-}
-
-int64_t hidden_width(const ModelConfig& config) { return config.ffn_dim() * (config.activation == "swiglu" ? 2 : 1); }
+int64_t hidden_width(const ModelConfig& config) { return config.ffn_dim() * activation_inputs(config.activation); }
 
 // Queries, keys or values.
 Mat qkv_part(Mat qkv, int64_t i) { return qkv.cols_from(i * (qkv.cols / 3), qkv.cols / 3); }
@@ -34,7 +26,7 @@ void LayerActivations::layout(Layout& at, const ModelConfig& config, const Atten
   visited = at.array<VisitedTiles>(shape.sequences * shape.heads * shape.query_tiles());
   middle = at.mat(rows, width);
   hidden = at.mat(rows, hidden_width(config));
-  if (config.norm_position == "post") {
+  if (config.norm_position == NormPosition::kPost) {
     middle_sum = at.mat(rows, width);
     output_sum = at.mat(rows, width);
   }
@@ -45,8 +37,7 @@ void LayerScratch::layout(Layout& at, const ModelConfig& config, const Attention
   normed = at.mat(rows, width);
   branch = at.mat(rows, width);
   active = at.mat(rows, config.ffn_dim());
-  mean = at.array<float>(rows);
-  rstd = at.array<float>(rows);
+  stats = {at.array<float>(rows), at.array<float>(rows)};
   position = at.array<int64_t>(shape.sequences);
   if (!needs.training) {
     residual = at.mat(rows, width);
@@ -55,15 +46,14 @@ void LayerScratch::layout(Layout& at, const ModelConfig& config, const Attention
   d_branch = at.mat(rows, width);
   d_mixed = at.mat(rows, width);
   d_hidden = at.mat(rows, hidden_width(config));
-  d_active = config.activation == "swiglu" ? at.mat(rows, config.ffn_dim()) : d_hidden;
+  d_active = activation_inputs(config.activation) > 1 ? at.mat(rows, config.ffn_dim()) : d_hidden;
   d_qkv = at.mat(rows, 3 * width);
   if (needs.bias_columns > 0) d_bias = at.mat(shape.heads, needs.bias_columns);
 }
 
 Layer::Layer(const ModelConfig& c, Parameters& p, int64_t i)
     : config_(c),
-      pre_norm_(c.norm_position == "pre"),
-      activation_(activation_of(c.activation)),
+      pre_norm_(c.norm_position == NormPosition::kPre),
       attention_norm_(p, c, layer_name(i, "attention_norm")),
       qkv_(p, layer_name(i, "attention.qkv"), {3 * c.dim, c.dim}, c.bias),
       out_(p, layer_name(i, "attention.out"), {c.dim, c.dim}, c.bias,
@@ -90,62 +80,51 @@ AttentionOptions Layer::attention_options(const LayerPass& pass) const {
 ConstMat Layer::branch_input(Context& context, const NormLayer& norm, ConstMat x, LayerScratch& s) const {
   if (!pre_norm_) return x;
   const Mat y = s.normed.rows_from(0, x.rows);
-  norm.forward(context, x, y, {s.mean, s.rstd});
+  norm.forward(context, x, y, s.stats);
   return y;
 }
 
-// dx += gradient of branch_input.
-void Layer::branch_input_backward(Context& context, const NormLayer& norm, ConstMat x, ConstMat d_input,
-                                  LayerScratch& s, Mat dx) const {
-  if (pre_norm_) return norm.backward(context, d_input, x, {s.mean, s.rstd}, dx);
-  parallel_rows(context, x.rows, [&](int64_t r, int64_t n) {
-    add_residual(dx.rows_from(r, n), d_input.rows_from(r, n), nullptr, {}, dx.rows_from(r, n));
-  });
+// dx += gradient of branch_input, from s.branch.
+void Layer::branch_input_backward(Context& context, NormLayer& norm, ConstMat x, LayerScratch& s, Mat dx) {
+  if (pre_norm_) return norm.backward(context, s.branch, x, s.stats, dx);
+  add_residual(context, dx, {.y = s.branch, .drop = {}}, dx);
 }
 
-// pre: out = x + drop(y + bias);   post: sum = x + drop(y + bias), out = norm(sum)
-void Layer::add_branch(Context& context, const Branch& b, ConstMat x, ConstMat y, LayerScratch& s, Mat sum,
-                       Mat out) const {
-  const Norm norm = b.norm.view();
-  parallel_rows(context, x.rows, [&](int64_t r, int64_t n) {
-    const Mat to = (pre_norm_ ? out : sum).rows_from(r, n);
-    add_residual(x.rows_from(r, n), y.rows_from(r, n), b.projection.bias(), b.drop.block(r), to);
-    if (!pre_norm_) norm_forward(norm, to, out.rows_from(r, n), s.mean.data() + r, s.rstd.data() + r);
-  });
+// pre: out = x + branch;   post: sum = x + branch, out = norm(sum)
+void Layer::join(Context& context, const NormLayer& norm, ConstMat x, const Branch& branch, const Joined& to) const {
+  if (pre_norm_) return add_residual(context, x, branch, to.out);
+  add_residual(context, x, branch, to.sum);
+  norm.forward(context, to.sum, to.out, to.stats);
 }
 
 // On entry dx is the gradient of out. On return it is the gradient of x through the residual connection alone, and
-// the result is the gradient of y.
-ConstMat Layer::add_branch_backward(Context& context, const Branch& b, ConstMat sum, LayerScratch& s, Mat dx) const {
+// the result is the gradient of the branch's y.
+ConstMat Layer::join_backward(Context& context, NormLayer& norm, const JoinedBranch& b, LayerScratch& s, Mat dx) {
   if (!pre_norm_) {
-    b.norm.forward(context, sum, s.normed, {s.mean, s.rstd});
-    std::memset(s.d_branch.data, 0, sizeof(float) * static_cast<size_t>(dx.rows * dx.cols));
-    b.norm.backward(context, dx, sum, {s.mean, s.rstd}, s.d_branch);
-    parallel_rows(context, dx.rows,
-                  [&](int64_t r, int64_t n) { drop_rows(s.d_branch.rows_from(r, n), {}, dx.rows_from(r, n)); });
+    norm.forward(context, b.sum, s.normed, s.stats);
+    clear(s.d_branch);
+    norm.backward(context, dx, b.sum, s.stats, s.d_branch);
+    drop_rows(context, s.d_branch, {}, dx);
   }
   if (b.drop.rate == 0) return dx;
-  parallel_rows(context, dx.rows, [&](int64_t r, int64_t n) {
-    drop_rows(dx.rows_from(r, n), b.drop.block(r), s.d_branch.rows_from(r, n));
-  });
+  drop_rows(context, dx, b.drop, s.d_branch);
   return s.d_branch;
 }
 
 // Context-only tokens need no query.
 void Layer::project_qkv(Context& context, const LayerPass& pass, ConstMat x, Mat qkv) const {
+  const int64_t dim = config_.dim;
   if (pass.skip == 0) {
-    gemm_nt(context, x, qkv_.weight(), qkv);
+    qkv_.forward(context, x, qkv);
   } else {
-    gemm_nt(context, x, qkv_.weight().rows_from(config_.dim, 2 * config_.dim),
-            qkv.cols_from(config_.dim, 2 * config_.dim));
+    product(context, x, qkv_.weight().outputs(dim, 2 * dim), qkv.cols_from(dim, 2 * dim));
     for (int64_t b = 0; b < pass.shape.sequences && pass.wanted() > 0; ++b) {
       const int64_t first = b * pass.step + pass.skip;
-      gemm_nt(context, x.rows_from(first, pass.wanted()), qkv_.weight().rows_from(0, config_.dim),
-              qkv.rows_from(first, pass.wanted()).cols_from(0, config_.dim));
+      product(context, x.rows_from(first, pass.wanted()), qkv_.weight().outputs(0, dim),
+              qkv.rows_from(first, pass.wanted()).cols_from(0, dim));
     }
   }
-  if (!qkv_.bias()) return;
-  parallel_rows(context, qkv.rows, [&](int64_t r, int64_t n) { add_bias(qkv.rows_from(r, n), qkv_.bias()); });
+  if (qkv_.bias()) add_bias(context, qkv, qkv_.bias());
 }
 
 // a.mixed[B W, C], a.lse and a.visited from a.qkv; the new keys and values go to the store.
@@ -165,15 +144,12 @@ void Layer::attend(Context& context, const LayerPass& pass, LayerActivations& a,
 
 // The input rows of the wanted tokens, one after the other.
 ConstMat Layer::wanted_input(Context& context, const LayerPass& pass, ConstMat input, LayerScratch& s) const {
-  const int64_t W = pass.wanted(), rows = pass.shape.sequences * W;
   if (pass.skip == 0 && pass.step == pass.shape.queries) return input;
-  parallel_rows(context, rows, [&](int64_t first, int64_t n) {
-    for (int64_t r = first; r < first + n; ++r) {
-      std::memcpy(s.residual.row(r), input.row(r / W * pass.step + pass.skip + r % W),
-                  sizeof(float) * static_cast<size_t>(config_.dim));
-    }
-  });
-  return s.residual.rows_from(0, rows);
+  const int64_t wanted = pass.wanted();
+  const Mat rows = s.residual.rows_from(0, pass.shape.sequences * wanted);
+  copy_rows(
+      context, input, [&](int64_t r) { return r / wanted * pass.step + pass.skip + r % wanted; }, rows);
+  return rows;
 }
 
 // 1 attention  2 its projection  3 feed-forward in  4 activation  5 feed-forward out
@@ -181,31 +157,24 @@ void Layer::forward(Context& context, const LayerPass& pass, LayerActivations& a
   project_qkv(context, pass, branch_input(context, attention_norm_, a.input, s), a.qkv);
   attend(context, pass, a, s);
 
-  const int64_t rows = pass.shape.sequences * pass.wanted();
-  const ConstMat input = wanted_input(context, pass, a.input, s);
-  const auto cut = [&](Mat m) { return m.data ? m.rows_from(0, rows) : m; };
+  const auto cut = [rows = pass.shape.sequences * pass.wanted()](Mat m) { return m.data ? m.rows_from(0, rows) : m; };
   const Mat branch = cut(s.branch), middle = cut(a.middle), hidden = cut(a.hidden), active = cut(s.active);
-  gemm_nt(context, cut(a.mixed), out_.weight(), branch);
-  add_branch(context, {attention_norm_, out_, dropout(pass, Place::kAttentionBranch)}, input, branch, s,
-             cut(a.middle_sum), middle);
+  out_.forward(context, cut(a.mixed), branch);
+  join(context, attention_norm_, wanted_input(context, pass, a.input, s),
+       {branch, out_.bias(), dropout(pass, Place::kAttentionBranch)}, {cut(a.middle_sum), middle, s.stats});
 
-  gemm_nt(context, branch_input(context, ffn_norm_, middle, s), ffn_in_.weight(), hidden);
-  const Dropout drop = dropout(pass, Place::kActivation);
-  parallel_rows(context, rows, [&](int64_t r, int64_t n) {
-    activation_forward(activation_, hidden.rows_from(r, n), ffn_in_.bias(), drop.block(r), active.rows_from(r, n));
-  });
-  gemm_nt(context, active, ffn_out_.weight(), branch);
-  add_branch(context, {ffn_norm_, ffn_out_, dropout(pass, Place::kFfnBranch)}, middle, branch, s, cut(a.output_sum),
-             cut(a.output));
+  ffn_in_.forward(context, branch_input(context, ffn_norm_, middle, s), hidden);
+  activation_forward(context, {config_.activation, ffn_in_.bias(), dropout(pass, Place::kActivation)}, hidden, active);
+  ffn_out_.forward(context, active, branch);
+  join(context, ffn_norm_, middle, {branch, ffn_out_.bias(), dropout(pass, Place::kFfnBranch)},
+       {cut(a.output_sum), cut(a.output), s.stats});
 }
 
 // s.d_qkv and s.d_bias from s.d_mixed.
 void Layer::attention_gradients(Context& context, const LayerPass& pass, const LayerActivations& a,
                                 LayerScratch& s) const {
   const int64_t T = pass.shape.queries, D = pass.shape.head_dim;
-  if (pass.attention.bias.wants_gradient) {
-    std::memset(s.d_bias.data, 0, sizeof(float) * static_cast<size_t>(s.d_bias.rows * s.d_bias.cols));
-  }
+  if (pass.attention.bias.wants_gradient) clear(s.d_bias);
   const auto part = [&](int64_t i) { return heads_of(qkv_part(a.qkv, i), T, D); };
   const auto d_part = [&](int64_t i) { return heads_of(qkv_part(s.d_qkv, i), T, D); };
   attention_backward(
@@ -215,28 +184,27 @@ void Layer::attention_gradients(Context& context, const LayerPass& pass, const L
 }
 
 // 5 feed-forward out  4 activation  3 feed-forward in  2 attention's projection  1 attention
-void Layer::backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s,
-                     Mat dx) const {
-  const Branch ffn{ffn_norm_, ffn_out_, dropout(pass, Place::kFfnBranch)};
-  const ConstMat d_ffn = add_branch_backward(context, ffn, a.output_sum, s, dx);
-  const Dropout drop = dropout(pass, Place::kActivation);
-  parallel_rows(context, dx.rows, [&](int64_t r, int64_t n) {  // a.hidden holds its bias already
-    activation_forward(activation_, a.hidden.rows_from(r, n), nullptr, drop.block(r), s.active.rows_from(r, n));
-  });
+void Layer::backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx) {
+  const ActivationStep activation{config_.activation, nullptr, dropout(pass, Place::kActivation)};
+  const ConstMat d_ffn = join_backward(context, ffn_norm_, {a.output_sum, dropout(pass, Place::kFfnBranch)}, s, dx);
+  activation_forward(context, activation, a.hidden, s.active);  // a.hidden holds its bias already
   ffn_out_.backward(context, s.active, d_ffn, s.d_active);
-  parallel_rows(context, dx.rows, [&](int64_t r, int64_t n) {
-    activation_backward(activation_, a.hidden.rows_from(r, n), s.d_active.rows_from(r, n), drop.block(r),
-                        s.d_hidden.rows_from(r, n));
-  });
+  activation_backward(context, activation, a.hidden, s.d_active, s.d_hidden);
   ffn_in_.backward(context, branch_input(context, ffn_norm_, a.middle, s), s.d_hidden, s.branch);
-  branch_input_backward(context, ffn_norm_, a.middle, s.branch, s, dx);
+  branch_input_backward(context, ffn_norm_, a.middle, s, dx);
 
-  const Branch attention{attention_norm_, out_, dropout(pass, Place::kAttentionBranch)};
-  const ConstMat d_projection = add_branch_backward(context, attention, a.middle_sum, s, dx);
+  const ConstMat d_projection =
+      join_backward(context, attention_norm_, {a.middle_sum, dropout(pass, Place::kAttentionBranch)}, s, dx);
   out_.backward(context, a.mixed, d_projection, s.d_mixed);
   attention_gradients(context, pass, a, s);
   qkv_.backward(context, branch_input(context, attention_norm_, a.input, s), s.d_qkv, s.branch);
-  branch_input_backward(context, attention_norm_, a.input, s.branch, s, dx);
+  branch_input_backward(context, attention_norm_, a.input, s, dx);
+}
+
+// Causal attention: on average half of the keys, for scores and for values.
+int64_t Layer::multiply_adds(int64_t length) const {
+  return qkv_.multiply_adds() + out_.multiply_adds() + ffn_in_.multiply_adds() + ffn_out_.multiply_adds() +
+         config_.dim * length;
 }
 
 }  // namespace longshot

@@ -33,7 +33,7 @@ struct LayerScratch {
   Mat residual;                 // [N, C] input rows of the wanted tokens
   std::span<int64_t> position;  // [B] of the first wanted token
   Mat active;                   // [N, F]
-  std::span<float> mean, rstd;  // [N]
+  NormStats stats;              // [N]
   // For the backward pass.
   Mat d_branch;  // [N, C]
   Mat d_mixed;   // [N, C]
@@ -70,7 +70,9 @@ class Layer {
   void forward(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const;
   // dx[N, C]: gradient of the output on entry, of the input on return. Adds to the parameters' gradients;
   // s.d_bias holds the gradient of the bias where it is wanted.
-  void backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx) const;
+  void backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx);
+  // Of one token in a sequence of `length`, forward.
+  int64_t multiply_adds(int64_t length) const;
 
  private:
   enum class Place : uint64_t { kAttention = 1, kActivation = 2, kAttentionBranch = 3, kFfnBranch = 4 };
@@ -82,19 +84,20 @@ class Layer {
   void attention_gradients(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s) const;
   ConstMat wanted_input(Context& context, const LayerPass& pass, ConstMat input, LayerScratch& s) const;
   ConstMat branch_input(Context& context, const NormLayer& norm, ConstMat x, LayerScratch& s) const;
-  struct Branch {  // the end of a branch: y is the projection's output
-    const NormLayer& norm;
-    const Linear& projection;
+  void branch_input_backward(Context& context, NormLayer& norm, ConstMat x, LayerScratch& s, Mat dx);
+  struct Joined {
+    Mat sum, out;  // [N, C]; sum: post-norm only
+    NormStats stats;
+  };
+  void join(Context& context, const NormLayer& norm, ConstMat x, const Branch& branch, const Joined& to) const;
+  struct JoinedBranch {
+    ConstMat sum;
     Dropout drop;
   };
-  void add_branch(Context& context, const Branch& b, ConstMat x, ConstMat y, LayerScratch& s, Mat sum, Mat out) const;
-  ConstMat add_branch_backward(Context& context, const Branch& b, ConstMat sum, LayerScratch& s, Mat dx) const;
-  void branch_input_backward(Context& context, const NormLayer& norm, ConstMat x, ConstMat d_input, LayerScratch& s,
-                             Mat dx) const;
+  ConstMat join_backward(Context& context, NormLayer& norm, const JoinedBranch& b, LayerScratch& s, Mat dx);
 
   const ModelConfig& config_;
   bool pre_norm_;
-  Activation activation_;
   NormLayer attention_norm_;
   Linear qkv_, out_;
   NormLayer ffn_norm_;

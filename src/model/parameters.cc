@@ -24,10 +24,11 @@ void Parameters::allocate(bool with_gradients, Workspace::Kind kind) {
 void Parameters::initialize(Context& context, uint64_t seed) {
   for (size_t t = 0; t < tensors_.size(); ++t) {
     const Tensor& tensor = tensors_[t];
+    const uint64_t key = name_key(tensor.name);
     float* out = value(t).data();
     context.ranges(tensor.size, 4096, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        out[i] = tensor.init(i, normal(seed, Stream::kInit, t, static_cast<uint64_t>(i)));
+        out[i] = tensor.init(i, normal(seed, Stream::kInit, key, static_cast<uint64_t>(i)));
       }
     });
   }

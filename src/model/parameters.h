@@ -28,6 +28,7 @@ class Parameters {
   // Declares a tensor. All are declared before allocate().
   ParameterId add(std::string name, std::vector<int64_t> shape, bool decay, std::function<float(int64_t, double)> init);
   void allocate(bool with_gradients, Workspace::Kind kind = Workspace::Kind::kMemory);
+  // A value depends on the seed, the tensor's name and the place in it: what two models have in common starts equal.
   void initialize(Context& context, uint64_t seed);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }

@@ -3,23 +3,30 @@
 #include <optional>
 #include <string>
 
+#include "kernels/product.h"
 #include "kernels/rowwise.h"
 #include "model/config.h"
 #include "model/parameters.h"
 
 namespace longshot {
 
-// y = x W^T + b, W[out, in]. The bias is left to the row-wise kernel that touches y next.
+// y = x W^T + b, W[out, in].
 class Linear {
  public:
   struct Shape {
     int64_t out, in;
   };
   Linear(Parameters& parameters, const std::string& name, Shape shape, bool bias, double gain = 1);
-  Mat weight() const { return parameters_->value_mat(weight_); }
-  const float* bias() const { return bias_ ? parameters_->value(*bias_).data() : nullptr; }
+
+  // y = x W^T. The bias is left to the row-wise operation that touches y next.
+  void forward(Context& context, ConstMat x, Mat y) const { product(context, x, weight(), y); }
   // dW += dy^T x,  db += sum dy,  dx = dy W
-  void backward(Context& context, ConstMat x, ConstMat dy, Mat dx) const;
+  void backward(Context& context, ConstMat x, ConstMat dy, Mat dx);
+
+  Weight weight() const { return {.values = parameters_->value_mat(weight_)}; }
+  const float* bias() const { return bias_ ? parameters_->value(*bias_).data() : nullptr; }
+  // Of one row, forward.
+  int64_t multiply_adds() const { return weight().out() * weight().in(); }
 
  private:
   Parameters* parameters_;
@@ -30,16 +37,13 @@ class Linear {
 // LayerNorm or RMSNorm over rows.
 class NormLayer {
  public:
-  struct Stats {
-    std::span<float> mean, rstd;  // [N]
-  };
-  NormLayer(Parameters& parameters, const ModelConfig& config, const std::string& name);
-  Norm view() const;
-  void forward(Context& context, ConstMat x, Mat y, Stats stats) const;
+  NormLayer(Parameters& parameters, const ModelConfig& config, const std::string& name, double gain = 1);
+  void forward(Context& context, ConstMat x, Mat y, NormStats stats) const;
   // dx += gradient through the norm; adds to the parameters' gradients. `stats` as forward left them.
-  void backward(Context& context, ConstMat dy, ConstMat x, Stats stats, Mat dx) const;
+  void backward(Context& context, ConstMat dy, ConstMat x, NormStats stats, Mat dx);
 
  private:
+  Norm view() const;
   Parameters* parameters_;
   ParameterId weight_;
   std::optional<ParameterId> bias_;

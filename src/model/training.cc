@@ -1,7 +1,6 @@
 #include "model/training.h"
 
 #include "base/rng.h"
-#include "model/rows.h"
 
 namespace longshot {
 namespace {
@@ -29,7 +28,7 @@ TrainingPass::TrainingPass(Context& context, Transformer& model, Config config, 
   const auto layers = static_cast<size_t>(c.layers);
   streams_.resize(layers + 1);
   saved_.resize(config.recompute ? 1 : layers);
-  model_.prepare_positions(config.length);
+  model_.prepare_positions(0, config.length);
 }
 
 void TrainingPass::layout(Layout& at) {
@@ -44,8 +43,7 @@ void TrainingPass::layout(Layout& at) {
   final_ = at.mat(rows, c.dim);
   d_final_ = at.mat(rows, c.dim);
   dx_ = at.mat(rows, c.dim);
-  mean_ = at.array<float>(rows);
-  rstd_ = at.array<float>(rows);
+  stats_ = {at.array<float>(rows), at.array<float>(rows)};
   losses_ = at.array<float>(rows);
   output_scratch_ = at.array<float>(model_.output().scratch_floats(rows));
 }
@@ -74,11 +72,10 @@ double TrainingPass::run(const TrainingBatch& batch, float scale, uint64_t dropo
     a.output = streams_[i + 1];
     return a;
   };
-  const Dropout embed_drop{static_cast<float>(c.embedding_dropout), mix64(dropout_key ^ kEmbeddingPlace), 0};
+  const Dropout embed_drop{.rate = static_cast<float>(c.embedding_dropout),
+                           .key = mix64(dropout_key ^ kEmbeddingPlace)};
   const auto drop_embedding = [&](Mat x) {
-    if (embed_drop.rate == 0) return;
-    parallel_rows(context_, x.rows,
-                  [&](int64_t r, int64_t n) { drop_rows(x.rows_from(r, n), embed_drop.block(r), x.rows_from(r, n)); });
+    if (embed_drop.rate > 0) drop_rows(context_, x, embed_drop, x);
   };
 
   model_.prepare_positions(batch.length);
@@ -87,11 +84,11 @@ double TrainingPass::run(const TrainingBatch& batch, float scale, uint64_t dropo
   for (size_t i = 0; i < layers; ++i) {
     model_.layers()[i].forward(context_, layer_pass(static_cast<int64_t>(i), batch, dropout_key), saved(i), scratch_);
   }
-  const ConstMat hidden = model_.final_hidden(context_, streams_[layers], final_, {mean_, rstd_});
-  model_.output().loss_and_gradient(context_, hidden, batch.targets, output_scratch_, losses_,
+  const ConstMat hidden = model_.final_hidden(context_, streams_[layers], final_, stats_);
+  model_.output().loss_and_gradient(context_, {hidden, batch.targets, output_scratch_, losses_},
                                     {scale, d_final_, mix64(dropout_key ^ kOutputPlace)});
 
-  model_.final_hidden_backward(context_, d_final_, streams_[layers], {mean_, rstd_}, dx_);
+  model_.final_hidden_backward(context_, d_final_, streams_[layers], stats_, dx_);
   for (size_t i = layers; i-- > 0;) {
     const LayerPass pass = layer_pass(static_cast<int64_t>(i), batch, dropout_key);
     LayerActivations& a = saved(i);

@@ -44,10 +44,11 @@ class TrainingPass {
   std::vector<LayerActivations> saved_;  // one per layer, or one in all when recomputing
   LayerScratch scratch_;
   KeyStore store_;
-  Mat final_;                              // [N, C]
-  Mat d_final_;                            // [N, C]
-  Mat dx_;                                 // [N, C]
-  std::span<float> mean_, rstd_, losses_;  // [N]
+  Mat final_;                // [N, C]
+  Mat d_final_;              // [N, C]
+  Mat dx_;                   // [N, C]
+  NormStats stats_;          // [N]
+  std::span<float> losses_;  // [N]
   std::span<float> output_scratch_;
   Workspace memory_;
 };

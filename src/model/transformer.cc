@@ -1,26 +1,12 @@
 #include "model/transformer.h"
 
 #include <cmath>
-#include <cstring>
 
 #include "base/error.h"
+#include "kernels/gather.h"
 #include "model/adaptive.h"
-#include "model/rows.h"
 
 namespace longshot {
-namespace {
-
-// The options of the model's own method, without the method's name in front.
-std::map<std::string, std::string> own_options(const ModelConfig& config) {
-  std::map<std::string, std::string> options;
-  const std::string prefix = config.position + "-";
-  for (const auto& [name, value] : config.position_options) {
-    if (name.starts_with(prefix)) options[name.substr(prefix.size())] = value;
-  }
-  return options;
-}
-
-}  // namespace
 
 Transformer::Transformer(ModelConfig config, bool with_gradients, Memory memory) : config_(std::move(config)) {
   config_.validate();
@@ -34,24 +20,20 @@ Transformer::Transformer(ModelConfig config, bool with_gradients, Memory memory)
     tied = embedding->weight();
     embedding_ = std::move(embedding);
   }
-  position_ = make_position(config_.position, {.layers = config_.layers,
-                                               .heads = config_.heads,
-                                               .head_dim = config_.head_dim(),
-                                               .train_length = config_.length,
-                                               .options = own_options(config_)});
+  position_ = config_.make_position();
   std::vector<ParameterId> position_ids;
   for (const PositionTensor& t : position_->tensors()) {
     position_ids.push_back(parameters_.add("position." + t.name, t.shape, false, t.init));
   }
   layers_.reserve(static_cast<size_t>(config_.layers));
   for (int64_t i = 0; i < config_.layers; ++i) layers_.emplace_back(config_, parameters_, i);
-  if (config_.final_norm) final_norm_.emplace(parameters_, config_, "final_norm");
+  if (config_.final_norm) final_norm_.emplace(parameters_, config_, "final_norm", initial_final_gain(config_));
   if (config_.is_adaptive()) {
     output_ = std::make_unique<AdaptiveSoftmax>(config_, parameters_, bands);
   } else {
-    const double deviation = 1 / std::sqrt(static_cast<double>(config_.dim));
-    const ParameterId weight =
-        config_.tied ? tied : parameters_.add("output.weight", {config_.vocab, config_.dim}, true, gaussian(deviation));
+    const ParameterId weight = config_.tied ? tied
+                                            : parameters_.add("output.weight", {config_.vocab, config_.dim}, true,
+                                                              gaussian(initial_output(config_)));
     output_ = std::make_unique<LinearOutput>(parameters_, weight, config_.vocab);
   }
   parameters_.allocate(with_gradients, memory);
@@ -87,20 +69,15 @@ void Transformer::embed_backward(Context& context, std::span<const int32_t> toke
   embedding_->backward(context, tokens, dx);
 }
 
-ConstMat Transformer::final_hidden(Context& context, ConstMat x, Mat y, NormLayer::Stats stats) const {
+ConstMat Transformer::final_hidden(Context& context, ConstMat x, Mat y, NormStats stats) const {
   if (!final_norm_) return x;
   final_norm_->forward(context, x, y, stats);
   return y;
 }
 
-void Transformer::final_hidden_backward(Context& context, ConstMat dy, ConstMat x, NormLayer::Stats stats,
-                                        Mat dx) const {
-  if (!final_norm_) {
-    parallel_rows(context, dy.rows,
-                  [&](int64_t r, int64_t n) { drop_rows(dy.rows_from(r, n), {}, dx.rows_from(r, n)); });
-    return;
-  }
-  std::memset(dx.data, 0, sizeof(float) * static_cast<size_t>(dx.rows * dx.cols));
+void Transformer::final_hidden_backward(Context& context, ConstMat dy, ConstMat x, NormStats stats, Mat dx) {
+  if (!final_norm_) return drop_rows(context, dy, {}, dx);
+  clear(dx);
   final_norm_->backward(context, dy, x, stats, dx);
 }
 
@@ -112,16 +89,12 @@ AttentionOptions Transformer::attention_options(int64_t index) const {
   return options;
 }
 
-double training_flops_per_token(const Transformer& model, int64_t length) {
-  double parameters = 0;
-  for (const Tensor& t : model.parameters().tensors()) {
-    const bool lookup_only = t.name == "embed.weight" && !model.config().tied;
-    // Rare words' bands work for the few tokens that fall into them.
-    const bool rare = t.name.starts_with("embed.band") && !t.name.starts_with("embed.band0.");
-    if (t.decay && !lookup_only && !rare) parameters += static_cast<double>(t.size);
-  }
-  const ModelConfig& c = model.config();
-  return 6 * parameters + 6.0 * static_cast<double>(c.layers * c.dim * length);
+double Transformer::flops_per_token(int64_t length) const {
+  int64_t sum = embedding_->multiply_adds() + output_->multiply_adds();
+  for (const Layer& layer : layers_) sum += layer.multiply_adds(length);
+  return 2.0 * static_cast<double>(sum);
 }
+
+double training_flops_per_token(const Transformer& model, int64_t length) { return 3 * model.flops_per_token(length); }
 
 }  // namespace longshot

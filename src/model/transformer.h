@@ -26,16 +26,18 @@ class Transformer {
   Parameters& parameters() { return parameters_; }
   const Parameters& parameters() const { return parameters_; }
   Position& position() { return *position_; }
-  const std::vector<Layer>& layers() const { return layers_; }
+  std::vector<Layer>& layers() { return layers_; }
   OutputLoss& output() { return *output_; }
+  // Of one token in a sequence of `length`, forward; products and causal attention.
+  double flops_per_token(int64_t length) const;
 
   // x[n, C] from tokens of one or more sequences of `length` tokens, the first of sequence b at position first[b].
   void embed(Context& context, std::span<const int32_t> tokens, int64_t length, std::span<const int64_t> first, Mat x);
   void embed_backward(Context& context, std::span<const int32_t> tokens, int64_t length, ConstMat dx);
   // y = final norm of x, or x itself. Returns what to feed to the output.
-  ConstMat final_hidden(Context& context, ConstMat x, Mat y, NormLayer::Stats stats) const;
+  ConstMat final_hidden(Context& context, ConstMat x, Mat y, NormStats stats) const;
   // dx += gradient through the final norm; without one dx = dy.
-  void final_hidden_backward(Context& context, ConstMat dy, ConstMat x, NormLayer::Stats stats, Mat dx) const;
+  void final_hidden_backward(Context& context, ConstMat dy, ConstMat x, NormStats stats, Mat dx);
 
   // Overrides the configured bound on what attention may leave out; see ModelConfig.
   void set_attention_epsilon(double epsilon) { config_.attention_epsilon = epsilon; }
@@ -57,8 +59,7 @@ class Transformer {
   std::unique_ptr<OutputLoss> output_;
 };
 
-// Multiply-adds of one training step count twice: 6 P + 6 n d L flops per token, with P the parameters that take part
-// in products and causal attention counted once.
+// Forward once, backward twice that.
 double training_flops_per_token(const Transformer& model, int64_t length);
 
 }  // namespace longshot

@@ -7,7 +7,6 @@
 // (the 1st, 3rd, 5th, ..) of 2c heads. The extra heads stand at the end.
 #include <bit>
 #include <cmath>
-#include <sstream>
 
 #include "base/error.h"
 #include "position/position.h"
@@ -27,27 +26,31 @@ std::vector<float> paper_slopes(int64_t heads) {
   return slopes;
 }
 
-std::vector<float> custom_slopes(const std::string& list, int64_t heads) {
-  std::vector<float> slopes;
-  std::stringstream stream(list);
-  for (std::string part; std::getline(stream, part, ',');) {
-    char* end = nullptr;
-    const float slope = std::strtof(part.c_str(), &end);
-    require_usage(!part.empty() && *end == '\0' && std::isfinite(slope), "--alibi-slopes: '{}' is not a number", part);
-    slopes.push_back(slope);
+struct AlibiOptions : MethodOptions<AlibiOptions> {
+  std::vector<double> slopes;
+  bool learned = false;
+
+  void fields(Options& o) override {
+    o.add("alibi-slopes", slopes, "slopes, one per head; empty: the paper's");
+    o.add("alibi-learned", learned, "train the slopes");
   }
-  require_usage(static_cast<int64_t>(slopes.size()) == heads, "--alibi-slopes has {} slopes, the model {} heads",
-                slopes.size(), heads);
-  return slopes;
-}
+  std::unique_ptr<Position> make(const PositionShape& shape) const override;
+
+  std::vector<float> slopes_of(int64_t heads) const {
+    if (slopes.empty()) return paper_slopes(heads);
+    for (const double slope : slopes) {
+      require_usage(std::isfinite(static_cast<float>(slope)), "--alibi-slopes: {} is not finite", slope);
+    }
+    require_usage(static_cast<int64_t>(slopes.size()) == heads, "--alibi-slopes has {} slopes, the model {} heads",
+                  slopes.size(), heads);
+    return {slopes.begin(), slopes.end()};
+  }
+};
 
 class Alibi : public Position {
  public:
-  explicit Alibi(const PositionContext& c) : learned_(option_flag(c, "learned")) {
-    const std::string& list = c.options.at("slopes");
-    fixed_ = list.empty() ? paper_slopes(c.heads) : custom_slopes(list, c.heads);
-    slopes_ = fixed_;
-  }
+  Alibi(const AlibiOptions& options, const PositionShape& shape)
+      : learned_(options.learned), fixed_(options.slopes_of(shape.heads)), slopes_(fixed_) {}
 
   std::vector<PositionTensor> tensors() const override {
     if (!learned_) return {};
@@ -81,13 +84,16 @@ class Alibi : public Position {
   std::span<float> d_slopes_;
 };
 
+std::unique_ptr<Position> AlibiOptions::make(const PositionShape& shape) const {
+  return std::make_unique<Alibi>(*this, shape);
+}
+
 }  // namespace
 
 extern const PositionMethod position_alibi{
     .name = "alibi",
     .summary = "linear penalty on distance, one fixed slope per head (arXiv 2108.12409)",
-    .options = {{"slopes", "", "slopes, one per head; empty: the paper's"}, {"learned", "false", "train the slopes"}},
-    .make = [](const PositionContext& c) -> std::unique_ptr<Position> { return std::make_unique<Alibi>(c); },
+    .options = AlibiOptions::initial,
 };
 
 }  // namespace longshot

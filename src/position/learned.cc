@@ -8,7 +8,7 @@ namespace {
 
 class Learned : public Position {
  public:
-  explicit Learned(const PositionContext& c) : length_(c.train_length), width_(c.heads * c.head_dim) {}
+  explicit Learned(const PositionShape& shape) : length_(shape.train_length), width_(shape.width()) {}
 
   int64_t max_length() const override { return length_; }
 
@@ -43,13 +43,16 @@ class Learned : public Position {
   std::span<float> d_table_;
 };
 
+struct LearnedOptions : MethodOptions<LearnedOptions> {
+  std::unique_ptr<Position> make(const PositionShape& shape) const override { return std::make_unique<Learned>(shape); }
+};
+
 }  // namespace
 
 extern const PositionMethod position_learned{
     .name = "learned",
     .summary = "a trained vector per position; defined up to the training length only",
-    .options = {},
-    .make = [](const PositionContext& c) -> std::unique_ptr<Position> { return std::make_unique<Learned>(c); },
+    .options = LearnedOptions::initial,
 };
 
 }  // namespace longshot

@@ -2,12 +2,18 @@
 #include "position/position.h"
 
 namespace longshot {
+namespace {
+
+struct NoneOptions : MethodOptions<NoneOptions> {
+  std::unique_ptr<Position> make(const PositionShape&) const override { return std::make_unique<Position>(); }
+};
+
+}  // namespace
 
 extern const PositionMethod position_none{
     .name = "none",
     .summary = "nothing: order is only what the causal mask reveals",
-    .options = {},
-    .make = [](const PositionContext&) { return std::make_unique<Position>(); },
+    .options = NoneOptions::initial,
 };
 
 }  // namespace longshot

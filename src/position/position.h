@@ -13,12 +13,12 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/options.h"
 #include "base/view.h"
 #include "kernels/attention.h"
 
@@ -29,12 +29,6 @@ struct PositionTensor {
   std::string name;
   std::vector<int64_t> shape;
   std::function<float(int64_t index, double unit_normal)> init;  // flat index and a draw from N(0, 1)
-};
-
-struct PositionContext {
-  int64_t layers = 0, heads = 0, head_dim = 0;
-  int64_t train_length = 0;
-  std::map<std::string, std::string> options;  // every option of the method, defaults filled in
 };
 
 // Rows of a table by position, made once they are asked for. Only the last stretch is kept.
@@ -91,28 +85,55 @@ class Position {
   virtual void bias_backward(int64_t layer, ConstMat d_bias) { (void)layer, (void)d_bias; }
 };
 
-struct PositionOption {
-  std::string name;  // --<method>-<name> on the command line
-  std::string initial;
-  std::string help;
+// What a method is told of the model.
+struct PositionShape {
+  int64_t layers = 0, heads = 0, head_dim = 0;
+  int64_t train_length = 0;
+  int64_t width() const { return heads * head_dim; }
+};
+
+// The options of one method: its own typed fields. Derive from MethodOptions.
+class PositionOptions {
+ public:
+  virtual ~PositionOptions() = default;
+  // Declares them; names begin with the method's.
+  virtual void fields(Options& o) { (void)o; }
+  // The method at work. Error(kUsage) names the option that does not fit.
+  virtual std::unique_ptr<Position> make(const PositionShape& shape) const = 0;
+  virtual std::unique_ptr<PositionOptions> clone() const = 0;
+  virtual void assign(const PositionOptions& other) = 0;  // of the same method
+};
+
+template <class Self>
+class MethodOptions : public PositionOptions {
+ public:
+  static std::unique_ptr<PositionOptions> initial() { return std::make_unique<Self>(); }
+  std::unique_ptr<PositionOptions> clone() const override {
+    return std::make_unique<Self>(static_cast<const Self&>(*this));
+  }
+  void assign(const PositionOptions& other) override { static_cast<Self&>(*this) = static_cast<const Self&>(other); }
 };
 
 struct PositionMethod {
   std::string name;
   std::string summary;  // one line for `longshot positions`
-  std::vector<PositionOption> options;
-  std::unique_ptr<Position> (*make)(const PositionContext& context);
+  std::unique_ptr<PositionOptions> (*options)();
 };
 
 std::vector<const PositionMethod*> position_methods();           // in alphabetical order
 const PositionMethod& position_method(const std::string& name);  // unknown: Error(kUsage) that names the nearest
 
-// `options` may leave out what should keep its default; an unknown key is an error.
-std::unique_ptr<Position> make_position(const std::string& name, PositionContext context);
+// The options of all methods, as a value. Assigning keeps what fields() has declared.
+class PositionSettings {
+ public:
+  PositionSettings();
+  PositionSettings(const PositionSettings& other);
+  PositionSettings& operator=(const PositionSettings& other);
+  void fields(Options& o);
+  std::unique_ptr<Position> make(const std::string& method, const PositionShape& shape) const;
 
-// Helpers for reading a method's options; the message names the option.
-int64_t option_int(const PositionContext& context, const std::string& name, int64_t least, int64_t most);
-double option_number(const PositionContext& context, const std::string& name);
-bool option_flag(const PositionContext& context, const std::string& name);
+ private:
+  std::vector<std::unique_ptr<PositionOptions>> all_;  // in the order of position_methods()
+};
 
 }  // namespace longshot

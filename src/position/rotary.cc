@@ -4,27 +4,42 @@
 //   angle(p, c) = p * base^(-2c / R),      (a, b) -> (a cos - b sin, a sin + b cos)
 //
 // Pairs are neighbours (2c, 2c + 1) in the interleaved style, (c, c + R/2) in the half style. Values stay as they are.
+#include <algorithm>
 #include <cmath>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "position/position.h"
 
 namespace longshot {
 namespace {
 
+enum class Style { kInterleaved, kHalf };
+constexpr Choice<Style> kStyles[] = {{"interleaved", Style::kInterleaved}, {"half", Style::kHalf}};
+
+struct RotaryOptions : MethodOptions<RotaryOptions> {
+  double base = 10000, fraction = 1;
+  Style style = Style::kInterleaved;
+
+  void fields(Options& o) override {
+    o.add("rotary-base", base, "wavelengths grow from 2 pi to 2 pi * base");
+    o.add("rotary-fraction", fraction, "share of the head dimension that is rotated");
+    o.add("rotary-style", style, kStyles, "pairs: interleaved, 2c and 2c + 1, or half, c and c + D/2");
+  }
+  std::unique_ptr<Position> make(const PositionShape& shape) const override;
+};
+
 class Rotary : public Position {
  public:
-  explicit Rotary(const PositionContext& c) : base_(option_number(c, "base")) {
-    const double fraction = option_number(c, "fraction");
-    const std::string& style = c.options.at("style");
+  Rotary(const RotaryOptions& options, const PositionShape& shape)
+      : base_(options.base),
+        interleaved_(options.style == Style::kInterleaved),
+        pairs_(static_cast<int64_t>(static_cast<double>(shape.head_dim) * options.fraction) / 2) {
     require_usage(base_ > 1 && std::isfinite(base_), "--rotary-base: {} is not above 1", base_);
-    require_usage(fraction > 0 && fraction <= 1, "--rotary-fraction: {} is not in (0, 1]", fraction);
-    require_usage(style == "interleaved" || style == "half", "--rotary-style: '{}' is neither interleaved nor half",
-                  style);
-    interleaved_ = style == "interleaved";
-    pairs_ = static_cast<int64_t>(static_cast<double>(c.head_dim) * fraction) / 2;
-    require_usage(pairs_ > 0, "--rotary-fraction: {} of head dimension {} leaves no pair to rotate", fraction,
-                  c.head_dim);
+    require_usage(options.fraction > 0 && options.fraction <= 1, "--rotary-fraction: {} is not in (0, 1]",
+                  options.fraction);
+    require_usage(pairs_ > 0, "--rotary-fraction: {} of head dimension {} leaves no pair to rotate", options.fraction,
+                  shape.head_dim);
     cos_ = sin_ = PositionRows(pairs_);
   }
 
@@ -46,20 +61,21 @@ class Rotary : public Position {
 
  private:
   double base_;
-  bool interleaved_ = true;
-  int64_t pairs_ = 0;
+  bool interleaved_;
+  int64_t pairs_;
   PositionRows cos_, sin_;  // [positions, pairs]
 };
+
+std::unique_ptr<Position> RotaryOptions::make(const PositionShape& shape) const {
+  return std::make_unique<Rotary>(*this, shape);
+}
 
 }  // namespace
 
 extern const PositionMethod position_rotary{
     .name = "rotary",
     .summary = "queries and keys turned by position (arXiv 2104.09864)",
-    .options = {{"base", "10000", "wavelengths grow from 2 pi to 2 pi * base"},
-                {"fraction", "1", "share of the head dimension that is rotated"},
-                {"style", "interleaved", "pairs: interleaved (2c, 2c+1) or half (c, c + D/2)"}},
-    .make = [](const PositionContext& c) -> std::unique_ptr<Position> { return std::make_unique<Rotary>(c); },
+    .options = RotaryOptions::initial,
 };
 
 }  // namespace longshot

@@ -4,9 +4,10 @@
 //   vaswani    f_k = 10000^(-2k / C);          e_p = [sin(p f_0), cos(p f_0), sin(p f_1), cos(p f_1), ..]
 //
 // fairseq counts from its padding index 1, so the first token gets row 2. An odd last column is zero.
+#include <algorithm>
 #include <cmath>
 
-#include "base/error.h"
+#include "base/choice.h"
 #include "position/position.h"
 
 namespace longshot {
@@ -14,14 +15,21 @@ namespace {
 
 constexpr int64_t kFairseqFirstRow = 2;
 
+enum class Variant { kFairseq, kVaswani };
+constexpr Choice<Variant> kVariants[] = {{"fairseq", Variant::kFairseq}, {"vaswani", Variant::kVaswani}};
+
+struct SinusoidalOptions : MethodOptions<SinusoidalOptions> {
+  Variant variant = Variant::kFairseq;
+  void fields(Options& o) override {
+    o.add("sinusoidal-variant", variant, kVariants, "fairseq is the paper's baseline");
+  }
+  std::unique_ptr<Position> make(const PositionShape& shape) const override;
+};
+
 class Sinusoidal : public Position {
  public:
-  explicit Sinusoidal(const PositionContext& c) : width_(c.heads * c.head_dim), table_(width_) {
-    const std::string& variant = c.options.at("variant");
-    require_usage(variant == "fairseq" || variant == "vaswani",
-                  "--sinusoidal-variant: '{}' is neither fairseq nor vaswani", variant);
-    fairseq_ = variant == "fairseq";
-  }
+  Sinusoidal(const SinusoidalOptions& options, const PositionShape& shape)
+      : width_(shape.width()), fairseq_(options.variant == Variant::kFairseq), table_(width_) {}
 
   void prepare(int64_t first, int64_t last) override {
     table_.cover(first, last, [this](int64_t p, float* row) { fill_row(p, row); });
@@ -48,17 +56,20 @@ class Sinusoidal : public Position {
   }
 
   int64_t width_;
-  bool fairseq_ = true;
+  bool fairseq_;
   PositionRows table_;  // [positions, C]
 };
+
+std::unique_ptr<Position> SinusoidalOptions::make(const PositionShape& shape) const {
+  return std::make_unique<Sinusoidal>(*this, shape);
+}
 
 }  // namespace
 
 extern const PositionMethod position_sinusoidal{
     .name = "sinusoidal",
     .summary = "fixed sines and cosines added to the embeddings (arXiv 1706.03762)",
-    .options = {{"variant", "fairseq", "fairseq (the paper's baseline) or vaswani"}},
-    .make = [](const PositionContext& c) -> std::unique_ptr<Position> { return std::make_unique<Sinusoidal>(c); },
+    .options = SinusoidalOptions::initial,
 };
 
 }  // namespace longshot

@@ -11,13 +11,28 @@
 namespace longshot {
 namespace {
 
+struct T5Options : MethodOptions<T5Options> {
+  int64_t buckets = 32, max_distance = 128;
+  bool shared = true;
+
+  void fields(Options& o) override {
+    o.add("t5-buckets", buckets, "number of buckets");
+    o.add("t5-max-distance", max_distance, "distances from here on share the last bucket");
+    o.add("t5-shared", shared, "one table for all layers");
+  }
+  std::unique_ptr<Position> make(const PositionShape& shape) const override;
+};
+
 class T5 : public Position {
  public:
-  explicit T5(const PositionContext& c)
-      : heads_(c.heads),
-        buckets_(option_int(c, "buckets", 2, 1 << 20)),
-        max_distance_(option_int(c, "max-distance", 2, 1 << 30)),
-        tables_(option_flag(c, "shared") ? 1 : c.layers) {
+  T5(const T5Options& options, const PositionShape& shape)
+      : heads_(shape.heads),
+        buckets_(options.buckets),
+        max_distance_(options.max_distance),
+        tables_(options.shared ? 1 : shape.layers) {
+    require_usage(buckets_ >= 2 && buckets_ <= 1 << 20, "--t5-buckets: {} is not between 2 and {}", buckets_, 1 << 20);
+    require_usage(max_distance_ >= 2 && max_distance_ <= 1 << 30, "--t5-max-distance: {} is not between 2 and {}",
+                  max_distance_, 1 << 30);
     require_usage(max_distance_ > buckets_ / 2, "--t5-max-distance ({}) must exceed half of --t5-buckets ({})",
                   max_distance_, buckets_);
   }
@@ -77,15 +92,16 @@ class T5 : public Position {
   std::span<float> d_weights_;
 };
 
+std::unique_ptr<Position> T5Options::make(const PositionShape& shape) const {
+  return std::make_unique<T5>(*this, shape);
+}
+
 }  // namespace
 
 extern const PositionMethod position_t5{
     .name = "t5",
     .summary = "trained bias per head and bucket of distance (arXiv 1910.10683)",
-    .options = {{"buckets", "32", "number of buckets"},
-                {"max-distance", "128", "distances from here on share the last bucket"},
-                {"shared", "true", "one table for all layers"}},
-    .make = [](const PositionContext& c) -> std::unique_ptr<Position> { return std::make_unique<T5>(c); },
+    .options = T5Options::initial,
 };
 
 }  // namespace longshot

@@ -17,7 +17,7 @@ constexpr int64_t kRangeFloats = 1 << 16;
 
 void OptimizerConfig::fields(Options& o) {
   o.group("optimizer");
-  o.add("optimizer", optimizer, {"adamw", "nag", "sgd"}, "how gradients become updates");
+  o.add("optimizer", optimizer, kOptimizers, "how gradients become updates");
   o.add("beta1", beta1, "adamw: decay of the first moment");
   o.add("beta2", beta2, "adamw: decay of the second moment");
   o.add("eps", eps, "adamw: added to the root of the second moment");
@@ -39,7 +39,7 @@ void OptimizerConfig::validate() const {
   require_usage(clip >= 0, "--clip must not be negative, but is {}", clip);
 }
 
-int64_t Optimizer::moments(const OptimizerConfig& config) { return config.optimizer == "adamw" ? 2 : 1; }
+int64_t Optimizer::moments(const OptimizerConfig& config) { return config.optimizer == OptimizerKind::kAdamW ? 2 : 1; }
 
 Optimizer::Optimizer(const OptimizerConfig& config, Parameters& parameters) : config_(config), parameters_(parameters) {
   for (const Tensor& t : parameters.tensors()) {
@@ -111,12 +111,14 @@ double Optimizer::step(Context& context, double lr) {
                         .count = r.count,
                         .grad_scale = static_cast<float>(scale),
                         .decay = static_cast<float>(r.decay ? config_.weight_decay : 0.0)};
-    if (config_.optimizer == "adamw")
-      adamw_update(adamw, u);
-    else if (config_.optimizer == "nag")
-      nag_update(nag, u);
-    else
-      sgd_update(sgd, u);
+    switch (config_.optimizer) {
+      case OptimizerKind::kAdamW:
+        return adamw_update(adamw, u);
+      case OptimizerKind::kNag:
+        return nag_update(nag, u);
+      case OptimizerKind::kSgd:
+        return sgd_update(sgd, u);
+    }
   });
   last_lr_ = lr;
   return norm;

@@ -10,8 +10,12 @@
 
 namespace longshot {
 
+enum class OptimizerKind { kAdamW, kNag, kSgd };
+constexpr Choice<OptimizerKind> kOptimizers[] = {
+    {"adamw", OptimizerKind::kAdamW}, {"nag", OptimizerKind::kNag}, {"sgd", OptimizerKind::kSgd}};
+
 struct OptimizerConfig {
-  std::string optimizer = "adamw";
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double momentum = 0.99;
   double weight_decay = 0.1;

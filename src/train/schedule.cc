@@ -9,7 +9,7 @@
 namespace longshot {
 
 void ScheduleConfig::fields(Options& o) {
-  o.add("schedule", schedule, {"constant", "linear", "cosine", "inverse-sqrt", "paper"}, "of the learning rate");
+  o.add("schedule", schedule, kSchedules, "of the learning rate");
   o.add("lr", lr, "highest learning rate");
   o.add("warmup", warmup, "steps of linear warm-up; -1: a tenth of the steps, at most 100");
   o.add("min-lr", min_lr, "last learning rate as a share of lr (linear, cosine)");
@@ -21,7 +21,7 @@ void ScheduleConfig::validate(int64_t steps) {
   if (warmup == -1) warmup = std::min<int64_t>(steps / 10, 100);
   require_usage(lr > 0 && std::isfinite(lr), "--lr must be positive, not {}", lr);
   require_usage(warmup >= 0, "--warmup must not be negative, but is {}", warmup);
-  require_usage(warmup < steps || schedule == "constant" || schedule == "inverse-sqrt",
+  require_usage(warmup < steps || schedule == Schedule::kConstant || schedule == Schedule::kInverseSqrt,
                 "--warmup ({}) must be below --steps ({})", warmup, steps);
   require_usage(min_lr >= 0 && min_lr <= 1, "--min-lr must be in [0, 1], not {}", min_lr);
 }
@@ -30,15 +30,21 @@ double learning_rate(const ScheduleConfig& c, int64_t steps, int64_t updates) {
   const auto u = static_cast<double>(updates), warmup = static_cast<double>(c.warmup);
   const double t = std::clamp((u - warmup) / std::max(1.0, static_cast<double>(steps) - warmup), 0.0, 1.0);
   const double falling = 0.5 * (1 + std::cos(std::numbers::pi * t));
-  if (c.schedule == "paper") {
+  if (c.schedule == Schedule::kPaper) {
     if (updates < c.warmup) return c.warmup_init_lr + u * (c.lr - c.warmup_init_lr) / warmup;
     return c.paper_min_lr + (c.lr - c.paper_min_lr) * falling;
   }
   if (updates < c.warmup) return c.lr * (u + 1) / (warmup + 1);
-  if (c.schedule == "linear") return c.lr * (1 - (1 - c.min_lr) * t);
-  if (c.schedule == "cosine") return c.lr * (c.min_lr + (1 - c.min_lr) * falling);
-  if (c.schedule == "inverse-sqrt") return c.lr * std::sqrt((warmup + 1) / (u + 1));
-  return c.lr;
+  switch (c.schedule) {
+    case Schedule::kLinear:
+      return c.lr * (1 - (1 - c.min_lr) * t);
+    case Schedule::kCosine:
+      return c.lr * (c.min_lr + (1 - c.min_lr) * falling);
+    case Schedule::kInverseSqrt:
+      return c.lr * std::sqrt((warmup + 1) / (u + 1));
+    default:
+      return c.lr;
+  }
 }
 
 }  // namespace longshot

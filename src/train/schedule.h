@@ -7,8 +7,15 @@
 
 namespace longshot {
 
+enum class Schedule { kConstant, kLinear, kCosine, kInverseSqrt, kPaper };
+constexpr Choice<Schedule> kSchedules[] = {{"constant", Schedule::kConstant},
+                                           {"linear", Schedule::kLinear},
+                                           {"cosine", Schedule::kCosine},
+                                           {"inverse-sqrt", Schedule::kInverseSqrt},
+                                           {"paper", Schedule::kPaper}};
+
 struct ScheduleConfig {
-  std::string schedule = "cosine";
+  Schedule schedule = Schedule::kCosine;
   double lr = 1e-3;
   int64_t warmup = -1;           // -1, until validate() chooses
   double min_lr = 0.1;           // share of lr at the end (cosine, linear)

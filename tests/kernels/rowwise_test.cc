@@ -2,56 +2,18 @@
 #include "kernels/rowwise.h"
 
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <vector>
 
-#include "base/rng.h"
 #include "context.h"
-#include "kernels/gemm.h"
+#include "kernels/support.h"
 #include "kernels/update.h"
 
 namespace longshot {
 namespace {
-
-// A matrix whose rows begin at an odd address and are followed by values that must not change.
-class Guarded {
- public:
-  Guarded(int64_t rows, int64_t cols, int64_t offset, uint64_t stream)
-      : rows_(rows), cols_(cols), offset_(offset), stride_(cols + 5) {
-    data_.assign(static_cast<size_t>(offset + rows * stride_ + 8), kGuard);
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < cols; ++c)
-        mat()(r, c) = static_cast<float>(normal(3, Stream::kTest, stream, static_cast<uint64_t>(r * cols + c)));
-    }
-  }
-  Mat mat() { return {data_.data() + offset_, rows_, cols_, stride_}; }
-  void expect_guards_intact() {
-    for (int64_t i = 0; i < static_cast<int64_t>(data_.size()); ++i) {
-      const int64_t column = (i - offset_) % stride_;
-      const bool inside = i >= offset_ && i < offset_ + rows_ * stride_ && column < cols_;
-      if (!inside) {
-        ASSERT_EQ(data_[static_cast<size_t>(i)], kGuard) << "written outside at " << i;
-      }
-    }
-  }
-
- private:
-  static constexpr float kGuard = 12345;
-  int64_t rows_, cols_, offset_, stride_;
-  std::vector<float> data_;
-};
-
-void for_each_target(const std::function<void()>& body) {
-  for (int64_t targets = hwy::SupportedTargets(); targets; targets &= targets - 1) {
-    hwy::SetSupportedTargetsForTest(targets & -targets);
-    body();
-  }
-  hwy::SetSupportedTargetsForTest(0);
-}
 
 // f(width, offset) on every instruction set.
 void for_each_size(const std::function<void(int64_t, int64_t)>& f) {
@@ -71,10 +33,11 @@ TEST(Rowwise, NormForwardAndBackward) {
       const Norm norm{
           .weight = {w.mat().data, static_cast<size_t>(n)}, .bias = {b.mat().data, static_cast<size_t>(n)}, .rms = rms};
       float mean[3], rstd[3];
-      norm_forward(norm, x.mat(), y.mat(), mean, rstd);
-      norm_backward(norm, dy.mat(), x.mat(), mean, rstd, dx.mat());
+      const NormInput input{x.mat(), {mean, rstd}};
+      norm_forward(test_context(), norm, x.mat(), y.mat(), input.stats);
+      norm_backward(test_context(), norm, dy.mat(), input, dx.mat());
       std::vector<float> dw(static_cast<size_t>(n), 0.5f), db(static_cast<size_t>(n), 0.25f);
-      norm_backward_weights(dy.mat(), x.mat(), mean, rstd, 0, n, dw.data(), db.data());
+      norm_backward_weights(test_context(), dy.mat(), input, {dw, db});
       std::vector<double> want_dw(static_cast<size_t>(n), 0.5), want_db(static_cast<size_t>(n), 0.25);
       for (int64_t r = 0; r < 3; ++r) {
         double m = 0, v = 0, g_mean = 0, gx_mean = 0;
@@ -117,8 +80,8 @@ TEST(Rowwise, ActivationsAndTheirSlopes) {
     for (const Activation kind : {Activation::kRelu, Activation::kGelu}) {
       Guarded pre(2, n, offset, 1), act(2, n, offset, 2), d(2, n, offset, 3), d_pre(2, n, offset, 4),
           bias(1, n, offset, 5), copy(2, n, offset, 1);
-      activation_forward(kind, pre.mat(), bias.mat().data, {}, act.mat());
-      activation_backward(kind, pre.mat(), d.mat(), {}, d_pre.mat());
+      activation_forward(test_context(), {kind, bias.mat().data, {}}, pre.mat(), act.mat());
+      activation_backward(test_context(), {kind, nullptr, {}}, pre.mat(), d.mat(), d_pre.mat());
       for (int64_t r = 0; r < 2; ++r) {
         for (int64_t c = 0; c < n; ++c) {
           const double x = static_cast<double>(copy.mat()(r, c)) + bias.mat()(0, c);
@@ -137,8 +100,9 @@ TEST(Rowwise, ActivationsAndTheirSlopes) {
 TEST(Rowwise, Swiglu) {
   for_each_size([](int64_t n, int64_t offset) {
     Guarded pre(2, 2 * n, offset, 1), act(2, n, offset, 2), d(2, n, offset, 3), d_pre(2, 2 * n, offset, 4);
-    activation_forward(Activation::kSwiglu, pre.mat(), nullptr, {}, act.mat());
-    activation_backward(Activation::kSwiglu, pre.mat(), d.mat(), {}, d_pre.mat());
+    const ActivationStep step{Activation::kSwiglu, nullptr, {}};
+    activation_forward(test_context(), step, pre.mat(), act.mat());
+    activation_backward(test_context(), step, pre.mat(), d.mat(), d_pre.mat());
     const auto f = [](double gate, double up) { return gate / (1 + std::exp(-gate)) * up; };
     for (int64_t r = 0; r < 2; ++r) {
       for (int64_t c = 0; c < n; ++c) {
@@ -164,7 +128,7 @@ TEST(Rowwise, CrossEntropy) {
         for (int64_t c = 0; c < n; ++c) x.mat()(r, c) = copy.mat()(r, c);
       const int32_t targets[] = {0, static_cast<int32_t>((n - 1) / 2), -1};
       float loss[3];
-      cross_entropy(x.mat(), targets, loss, true, 0.5f);
+      cross_entropy(test_context(), x.mat(), targets, loss, 0.5f);
       for (int64_t r = 0; r < 3; ++r) {
         double largest = -1e300, z = 0;
         for (int64_t c = 0; c < n; ++c) largest = std::max<double>(largest, copy.mat()(r, c));
@@ -185,9 +149,9 @@ TEST(Rowwise, DropoutKeepsTheMeanAndRepeats) {
     const int64_t n = 1000;
     std::vector<float> ones(static_cast<size_t>(50 * n), 1.0f), a = ones, b = ones;
     const Dropout drop{.rate = 0.3f, .key = 42, .first_row = 0};
-    drop_rows({ones.data(), 50, n}, drop, {a.data(), 50, n});
+    drop_rows(test_context(), {ones.data(), 50, n}, drop, {a.data(), 50, n});
     for (int64_t r = 0; r < 50; r += 10)
-      drop_rows({ones.data() + r * n, 10, n}, drop.block(r), {b.data() + r * n, 10, n});
+      drop_rows(test_context(), {ones.data() + r * n, 10, n}, drop.block(r), {b.data() + r * n, 10, n});
     EXPECT_EQ(a, b) << "blocks must see the same mask as the whole";
     double sum = 0, kept = 0;
     for (const float v : a) {
@@ -197,24 +161,76 @@ TEST(Rowwise, DropoutKeepsTheMeanAndRepeats) {
     EXPECT_NEAR(kept / (50.0 * n), 0.7, 0.01);
     EXPECT_NEAR(sum / (50.0 * n), 1.0, 0.015);
     std::vector<float> other = ones;
-    drop_rows({ones.data(), 50, n}, {.rate = 0.3f, .key = 43, .first_row = 0}, {other.data(), 50, n});
+    drop_rows(test_context(), {ones.data(), 50, n}, {.rate = 0.3f, .key = 43, .first_row = 0}, {other.data(), 50, n});
     EXPECT_NE(a, other);
   });
+}
+
+TEST(Rowwise, DropoutOfRowsFromAnywhere) {
+  const int64_t n = 37;
+  std::vector<float> ones(static_cast<size_t>(40 * n), 1.0f), whole = ones;
+  const Dropout drop{.rate = 0.3f, .key = 42};
+  drop_rows(test_context(), {ones.data(), 40, n}, drop, {whole.data(), 40, n});
+  std::vector<int32_t> rows;
+  for (int32_t r = 39; r >= 0; r -= 2) rows.push_back(r);
+  std::vector<float> some(rows.size() * static_cast<size_t>(n), 1.0f);
+  const Mat x(some.data(), static_cast<int64_t>(rows.size()), n);
+  drop_rows(test_context(), x, {.rate = 0.3f, .key = 42, .rows = rows.data()}, x);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto at = whole.begin() + rows[i] * n;
+    EXPECT_TRUE(std::equal(at, at + n, x.row(static_cast<int64_t>(i)))) << i;
+  }
+}
+
+TEST(Rowwise, LogSoftmax) {
+  Guarded x(19, 23, 1, 1), copy(19, 23, 1, 1);
+  x.mat()(3, 4) = copy.mat()(3, 4) = 400;
+  log_softmax(test_context(), x.mat());
+  for (int64_t r = 0; r < 19; ++r) {
+    double largest = -1e300, z = 0;
+    for (int64_t c = 0; c < 23; ++c) largest = std::max<double>(largest, copy.mat()(r, c));
+    for (int64_t c = 0; c < 23; ++c) z += std::exp(copy.mat()(r, c) - largest);
+    for (int64_t c = 0; c < 23; ++c) ASSERT_NEAR(x.mat()(r, c), copy.mat()(r, c) - largest - std::log(z), 4e-5);
+  }
+  x.expect_guards_intact();
+}
+
+TEST(Rowwise, ThreadsChangeNothing) {
+  const int64_t rows = 100, cols = 200;
+  Guarded x(rows, cols, 1, 1), y(rows, cols, 0, 2);
+  std::vector<std::vector<float>> results;
+  for (const int threads : {1, 3}) {
+    Context context(threads);
+    std::vector<float> w(cols, 1.5f), b(cols, 0.5f), dw(cols), db(cols), sums(cols), mean(rows), rstd(rows);
+    Guarded out(rows, cols, 1, 3), dx(rows, cols, 1, 4);
+    const Norm norm{.weight = w, .bias = b};
+    const NormInput input{x.mat(), {mean, rstd}};
+    norm_forward(context, norm, x.mat(), out.mat(), input.stats);
+    norm_backward_weights(context, y.mat(), input, {dw, db});
+    norm_backward(context, norm, y.mat(), input, dx.mat());
+    column_sums(context, dx.mat(), sums);
+    add_residual(context, out.mat(), {dx.mat(), b.data(), {.rate = 0.2f, .key = 5}}, out.mat());
+    std::vector<float> all = dw;
+    for (const auto& part : {db, sums, mean, rstd}) all.insert(all.end(), part.begin(), part.end());
+    for (int64_t r = 0; r < rows; ++r) all.insert(all.end(), out.mat().row(r), out.mat().row(r) + cols);
+    results.push_back(all);
+  }
+  EXPECT_EQ(results[0], results[1]);
 }
 
 TEST(Rowwise, ResidualBiasAndColumnSums) {
   for_each_size([](int64_t n, int64_t offset) {
     Guarded x(4, n, offset, 1), y(4, n, offset, 2), bias(1, n, offset, 3), out(4, n, offset, 4);
-    add_residual(x.mat(), y.mat(), bias.mat().data, {}, out.mat());
+    add_residual(test_context(), x.mat(), {y.mat(), bias.mat().data, {}}, out.mat());
     std::vector<float> sums(static_cast<size_t>(n), 1.0f);
-    column_sums(out.mat(), n / 2, n, sums.data());
+    column_sums(test_context(), out.mat(), sums);
     for (int64_t c = 0; c < n; ++c) {
       double sum = 1;
       for (int64_t r = 0; r < 4; ++r) {
         ASSERT_NEAR(out.mat()(r, c), x.mat()(r, c) + y.mat()(r, c) + bias.mat()(0, c), 1e-6);
         sum += out.mat()(r, c);
       }
-      ASSERT_NEAR(sums[static_cast<size_t>(c)], c < n / 2 ? 1.0 : sum, 1e-5);
+      ASSERT_NEAR(sums[static_cast<size_t>(c)], sum, 1e-5);
     }
     out.expect_guards_intact();
   });
@@ -251,28 +267,6 @@ TEST(Update, AdamWNagAndSgdFollowTheirFormulas) {
       ASSERT_NEAR(w.mat()(0, i), w0.mat()(0, i) - 0.4 * velocity, 2e-6);
     }
   });
-}
-
-TEST(Gemm, ThreeFormsAgainstPlainLoops) {
-  const int64_t m = 7, n = 13, k = 9;
-  Guarded a(m, k, 1, 1), at(k, m, 1, 2), bt(n, k, 3, 3), b(k, n, 0, 4), c(m, n, 1, 5), c0(m, n, 1, 5);
-  const auto check = [&](const std::function<double(int64_t, int64_t, int64_t)>& term, double beta) {
-    for (int64_t i = 0; i < m; ++i) {
-      for (int64_t j = 0; j < n; ++j) {
-        double want = beta * c0.mat()(i, j);
-        for (int64_t t = 0; t < k; ++t) want += term(i, j, t);
-        ASSERT_NEAR(c.mat()(i, j), want, 1e-5);
-      }
-    }
-    c.expect_guards_intact();
-    c = c0;
-  };
-  gemm_nt(test_context(), a.mat(), bt.mat(), c.mat());
-  check([&](int64_t i, int64_t j, int64_t t) { return a.mat()(i, t) * bt.mat()(j, t); }, 0);
-  gemm_nn(test_context(), a.mat(), b.mat(), c.mat(), true);
-  check([&](int64_t i, int64_t j, int64_t t) { return a.mat()(i, t) * b.mat()(t, j); }, 1);
-  gemm_tn(test_context(), at.mat(), b.mat(), c.mat(), true);
-  check([&](int64_t i, int64_t j, int64_t t) { return at.mat()(t, i) * b.mat()(t, j); }, 1);
 }
 
 }  // namespace

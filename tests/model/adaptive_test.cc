@@ -137,7 +137,7 @@ TEST(Adaptive, EqualsAFullSoftmaxOfTheSameParameters) {
   for (const int64_t floats : {whole, whole / 5}) {  // in one piece, and in chunks
     std::vector<float> scratch(static_cast<size_t>(floats));
     std::fill(losses.begin(), losses.end(), 99.0f);
-    model->output().loss(test_context(), hidden.mat, targets, scratch, losses);
+    model->output().loss(test_context(), {hidden.mat, targets, scratch, losses});
     for (int64_t r = 0; r < rows; ++r) {
       const auto expected = expected_log_probabilities(*model, hidden.mat.row(r));
       double total = 0;
@@ -167,7 +167,7 @@ TEST(Adaptive, ChunksDoNotChangeGradients) {
     std::fill(grads.begin(), grads.end(), 0.0f);
     std::vector<float> scratch(static_cast<size_t>(floats)), losses(static_cast<size_t>(rows));
     Random d_hidden(rows, c.dim, 4);
-    model->output().loss_and_gradient(test_context(), hidden.mat, targets, scratch, losses, {0.5f, d_hidden.mat, 31});
+    model->output().loss_and_gradient(test_context(), {hidden.mat, targets, scratch, losses}, {0.5f, d_hidden.mat, 31});
     std::vector<float> all(grads.begin(), grads.end());
     all.insert(all.end(), d_hidden.memory.begin(), d_hidden.memory.end());
     all.insert(all.end(), losses.begin(), losses.end());
@@ -187,12 +187,12 @@ TEST(Adaptive, DropoutActsInTrainingOnly) {
   std::vector<float> scratch(static_cast<size_t>(model->output().scratch_floats(40)));
   const auto training = [&](uint64_t key) {
     std::vector<float> losses(40);
-    model->output().loss_and_gradient(test_context(), hidden.mat, targets, scratch, losses, {1, d_hidden.mat, key});
+    model->output().loss_and_gradient(test_context(), {hidden.mat, targets, scratch, losses}, {1, d_hidden.mat, key});
     return losses;
   };
   std::vector<float> plain(40), again(40);
-  model->output().loss(test_context(), hidden.mat, targets, scratch, plain);
-  model->output().loss(test_context(), hidden.mat, targets, scratch, again);
+  model->output().loss(test_context(), {hidden.mat, targets, scratch, plain});
+  model->output().loss(test_context(), {hidden.mat, targets, scratch, again});
   EXPECT_EQ(plain, again);
   EXPECT_EQ(training(1), training(1));
   EXPECT_NE(training(1), training(2));
@@ -231,9 +231,9 @@ TEST(Adaptive, PaddingTargetsAsInFairseqOnlyWhenAskedFor) {
   const std::vector<int32_t> targets{10, 11, 21};
   std::vector<float> scratch(static_cast<size_t>(plain->output().scratch_floats(3)));
   std::vector<float> full(3), scored(3), trained(3);
-  plain->output().loss_and_gradient(test_context(), hidden.mat, targets, scratch, full, {1, d_hidden.mat, 0});
-  quirk->output().loss(test_context(), hidden.mat, targets, scratch, scored);
-  quirk->output().loss_and_gradient(test_context(), hidden.mat, targets, scratch, trained, {1, d_hidden.mat, 0});
+  plain->output().loss_and_gradient(test_context(), {hidden.mat, targets, scratch, full}, {1, d_hidden.mat, 0});
+  quirk->output().loss(test_context(), {hidden.mat, targets, scratch, scored});
+  quirk->output().loss_and_gradient(test_context(), {hidden.mat, targets, scratch, trained}, {1, d_hidden.mat, 0});
   EXPECT_EQ(full, scored);
   EXPECT_EQ(trained[1], full[1]);
   EXPECT_LT(trained[0], full[0] - 0.1f);

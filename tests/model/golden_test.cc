@@ -42,8 +42,8 @@ class Golden {
     c.vocab = json["vocab"];
     c.length = batch_.length;
     c.position = json["position"];
-    c.norm = json["norm"] == "rms" ? "rmsnorm" : "layernorm";
-    c.norm_position = json["norm_position"], c.activation = json["activation"];
+    c.norm = json["norm"] == "rms" ? NormKind::kRmsNorm : NormKind::kLayerNorm;
+    c.set("norm-position", json["norm_position"]), c.set("activation", json["activation"]);
     c.bias = json["bias"], c.tied = json["tied"], c.final_norm = json["final_norm"],
     c.embed_scale = json["embed_scale"];
     model_ = std::make_unique<Transformer>(c, true);
@@ -135,7 +135,7 @@ TEST(Golden, TenTrainingLossesAndTheWeightsAfterThem) {
 
 TEST(Golden, NagIsFairseqs) {
   OptimizerConfig config;
-  config.optimizer = "nag", config.momentum = 0.99, config.weight_decay = 0, config.clip = 0.1;
+  config.optimizer = OptimizerKind::kNag, config.momentum = 0.99, config.weight_decay = 0, config.clip = 0.1;
   Golden("nag").check_training(config);
 }
 

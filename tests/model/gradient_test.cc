@@ -68,7 +68,7 @@ class Checker {
 
 ModelConfig smooth(const std::string& position) {
   ModelConfig c = tiny_config(position);
-  c.activation = "gelu";  // no kinks for finite differences to fall over
+  c.activation = Activation::kGelu;  // no kinks for finite differences to fall over
   return c;
 }
 
@@ -90,19 +90,19 @@ TEST(Gradients, EveryPositionMethodWithDropoutAndDocuments) {
 
 TEST(Gradients, PositionOptions) {
   ModelConfig c = smooth("alibi");
-  c.position_options["alibi-learned"] = "true";
+  c.set("alibi-learned", "true");
   Checker(c, false).check();
   c = smooth("t5");
-  c.position_options["t5-shared"] = "false";
-  c.position_options["t5-buckets"] = "8";
-  c.position_options["t5-max-distance"] = "12";
+  c.set("t5-shared", "false");
+  c.set("t5-buckets", "8");
+  c.set("t5-max-distance", "12");
   Checker(c, false).check();
   c = smooth("rotary");
-  c.position_options["rotary-style"] = "half";
-  c.position_options["rotary-fraction"] = "0.5";
+  c.set("rotary-style", "half");
+  c.set("rotary-fraction", "0.5");
   Checker(c, false).check();
   c = smooth("sinusoidal");
-  c.position_options["sinusoidal-variant"] = "vaswani";
+  c.set("sinusoidal-variant", "vaswani");
   Checker(c, false).check();
 }
 
@@ -113,7 +113,7 @@ TEST(Gradients, EveryModelOption) {
         for (const bool flag : {false, true}) {
           SCOPED_TRACE(testing::Message() << norm << " " << place << " " << activation << " " << flag);
           ModelConfig c = tiny_config();
-          c.norm = norm, c.norm_position = place, c.activation = activation;
+          c.set("norm", norm), c.set("norm-position", place), c.set("activation", activation);
           c.bias = flag, c.tied = !flag, c.final_norm = flag, c.embed_scale = !flag;
           Checker(c, false).check();
         }

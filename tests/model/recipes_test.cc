@@ -38,7 +38,7 @@ struct Recipe {
 TEST(Recipes, WikiText103) {
   const Recipe recipe("wikitext103-paper", 267744);
   EXPECT_EQ(recipe.parameters(), 246933504);
-  EXPECT_EQ(recipe.train.optimizer.optimizer, "nag");
+  EXPECT_EQ(recipe.train.optimizer.optimizer, OptimizerKind::kNag);
   const ScheduleConfig& s = recipe.train.schedule;
   EXPECT_NEAR(learning_rate(s, recipe.train.steps, 0), 1e-7, 1e-12);
   EXPECT_NEAR(learning_rate(s, recipe.train.steps, 16000), 1.0, 1e-9);

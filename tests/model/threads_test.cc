@@ -15,7 +15,7 @@ struct Outcome {
 Outcome train_and_score(const std::string& position, uint64_t seed) {
   ModelConfig c = tiny_config(position);
   c.dim = 48, c.vocab = 300, c.length = 64;
-  c.activation = seed % 2 ? "relu" : "swiglu";
+  c.activation = seed % 2 ? Activation::kRelu : Activation::kSwiglu;
   Context context(2);
   Outcome outcome;
   for (int round = 0; round < 6; ++round) {

@@ -3,14 +3,13 @@
 
 #include <cmath>
 
-#include "position/position.h"
+#include "position/support.h"
 
 namespace longshot {
 namespace {
 
 std::vector<double> exponents(int64_t heads) {
-  const auto position =
-      make_position("alibi", {.layers = 1, .heads = heads, .head_dim = 8, .train_length = 8, .options = {}});
+  const auto position = make_position("alibi", {.layers = 1, .heads = heads, .head_dim = 8, .train_length = 8});
   std::vector<double> out;
   for (const float slope : position->bias(0).slopes) out.push_back(-std::log2(static_cast<double>(slope)));
   return out;
@@ -50,8 +49,7 @@ TEST(Alibi, SlopesOfOneToThirtyTwoHeadsFollowTheClosedForm) {
 }
 
 TEST(Alibi, EightHeadsAreExactPowersOfTwo) {
-  const auto position =
-      make_position("alibi", {.layers = 1, .heads = 8, .head_dim = 8, .train_length = 8, .options = {}});
+  const auto position = make_position("alibi", {.layers = 1, .heads = 8, .head_dim = 8, .train_length = 8});
   EXPECT_THAT(position->bias(0).slopes,
               testing::ElementsAre(.5f, .25f, .125f, .0625f, .03125f, .015625f, .0078125f, .00390625f));
 }

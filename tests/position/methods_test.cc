@@ -2,16 +2,15 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
-#include "position/position.h"
+#include "position/support.h"
 
 namespace longshot {
 namespace {
 
-PositionContext context(std::map<std::string, std::string> options = {}) {
-  return {.layers = 2, .heads = 2, .head_dim = 8, .train_length = 64, .options = std::move(options)};
-}
+constexpr PositionShape kShape{.layers = 2, .heads = 2, .head_dim = 8, .train_length = 64};
 
 std::vector<float> embedding(Position& position, int64_t p, int64_t width) {
   position.prepare(0, p + 1);
@@ -22,7 +21,7 @@ std::vector<float> embedding(Position& position, int64_t p, int64_t width) {
 
 // Row p of fairseq's table is position p - 2: all sines, then all cosines, frequencies 10000^(-k / (half - 1)).
 TEST(Sinusoidal, FairseqRows) {
-  const auto position = make_position("sinusoidal", context());
+  const auto position = make_position("sinusoidal", kShape);
   for (const int64_t p : {0, 1, 37}) {
     const auto row = embedding(*position, p, 16);
     for (int k = 0; k < 8; ++k) {
@@ -35,7 +34,7 @@ TEST(Sinusoidal, FairseqRows) {
 }
 
 TEST(Sinusoidal, VaswaniRowsInterleave) {
-  const auto position = make_position("sinusoidal", context({{"variant", "vaswani"}}));
+  const auto position = make_position("sinusoidal", kShape, {{"sinusoidal-variant", "vaswani"}});
   const auto row = embedding(*position, 3, 16);
   for (int k = 0; k < 8; ++k) {
     const double angle = 3 * std::pow(10000.0, -2.0 * k / 16);
@@ -45,7 +44,7 @@ TEST(Sinusoidal, VaswaniRowsInterleave) {
 }
 
 TEST(Rotary, Angles) {
-  const auto position = make_position("rotary", context());
+  const auto position = make_position("rotary", kShape);
   position->prepare(0, 10);
   const Rotation r = position->rotation();
   ASSERT_EQ(r.cos.cols, 4);
@@ -60,7 +59,8 @@ TEST(Rotary, Angles) {
 }
 
 TEST(Rotary, FractionAndBaseAndStyle) {
-  const auto position = make_position("rotary", context({{"fraction", "0.5"}, {"base", "100"}, {"style", "half"}}));
+  const auto position =
+      make_position("rotary", kShape, {{"rotary-fraction", "0.5"}, {"rotary-base", "100"}, {"rotary-style", "half"}});
   position->prepare(0, 2);
   EXPECT_EQ(position->rotation().cos.cols, 2);
   EXPECT_FALSE(position->rotation().interleaved);
@@ -69,7 +69,7 @@ TEST(Rotary, FractionAndBaseAndStyle) {
 
 // Last distance of each bucket, Hugging Face's defaults: 32 buckets, max distance 128, causal.
 TEST(T5, BucketBoundaries) {
-  const auto position = make_position("t5", context());
+  const auto position = make_position("t5", kShape);
   std::vector<float> weights(32 * 2), grads(32 * 2);
   for (size_t b = 0; b < 32; ++b) weights[2 * b] = static_cast<float>(b), weights[2 * b + 1] = -static_cast<float>(b);
   std::vector<std::span<float>> values{weights}, gradients{grads};
@@ -110,7 +110,7 @@ TEST(PositionRows, OnlyAStretchIsKept) {
 }
 
 TEST(Rotary, RowsFarIntoAStream) {
-  const auto near = make_position("rotary", context()), far = make_position("rotary", context());
+  const auto near = make_position("rotary", kShape), far = make_position("rotary", kShape);
   near->prepare(0, 1010);
   far->prepare(1000, 1010);
   const Rotation a = near->rotation(), b = far->rotation();
@@ -124,33 +124,80 @@ TEST(Rotary, RowsFarIntoAStream) {
   }
 }
 
-TEST(Alibi, BiasOfARowIsTheLinearPenalty) {
-  const auto position =
-      make_position("alibi", {.layers = 1, .heads = 12, .head_dim = 8, .train_length = 8, .options = {}});
+TEST(Sinusoidal, RowsOfARangeFarAway) {
+  const auto far = make_position("sinusoidal", kShape), near = make_position("sinusoidal", kShape);
+  near->prepare(0, 1000);
+  for (const int64_t p : {999, 500, 0, 873}) {
+    far->prepare(p, p + 1);
+    std::vector<float> a(16), b(16);
+    far->add_to_input({a.data(), 1, 16}, p);
+    near->add_to_input({b.data(), 1, 16}, p);
+    EXPECT_EQ(a, b);
+  }
+}
+
+TEST(Alibi, NothingDependsOnTheLength) {
+  const auto position = make_position("alibi", {.layers = 1, .heads = 12, .head_dim = 8, .train_length = 8});
   EXPECT_FLOAT_EQ(position->bias(0).slopes[11], 0.08838835f);  // 12 is no power of two: the authors' own rule
-  EXPECT_TRUE(position->tensors().empty());                    // nothing in a checkpoint depends on the length
+  EXPECT_TRUE(position->tensors().empty());
   EXPECT_EQ(position->max_length(), std::numeric_limits<int64_t>::max());
 }
 
 TEST(Alibi, SlopesCanBeGiven) {
-  const auto position = make_position("alibi", context({{"slopes", "0.5,0.125"}}));
+  const auto position = make_position("alibi", kShape, {{"alibi-slopes", "0.5,0.125"}});
   EXPECT_THAT(position->bias(0).slopes, testing::ElementsAre(0.5f, 0.125f));
-  EXPECT_THROW(make_position("alibi", context({{"slopes", "0.5"}})), Error);
-  EXPECT_THROW(make_position("alibi", context({{"slopes", "0.5,x"}})), Error);
-  EXPECT_THROW(make_position("alibi", context({{"slopes", "0.5,nan"}})), Error);
+  EXPECT_THROW(make_position("alibi", kShape, {{"alibi-slopes", "0.5"}}), Error);
+  EXPECT_THROW(make_position("alibi", kShape, {{"alibi-slopes", "0.5,x"}}), Error);
+  EXPECT_THROW(make_position("alibi", kShape, {{"alibi-slopes", "0.5,nan"}}), Error);
 }
 
 TEST(Registry, UnknownNamesAreRefusedWithTheNearest) {
   try {
-    make_position("alibbi", context());
+    make_position("alibbi", kShape);
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), Error::Kind::kUsage);
     EXPECT_THAT(e.what(), testing::HasSubstr("'alibi'"));
   }
-  EXPECT_THROW(make_position("rotary", context({{"bass", "100"}})), Error);
-  EXPECT_THROW(make_position("rotary", context({{"base", "nan"}})), Error);
-  EXPECT_THROW(make_position("t5", context({{"buckets", "1"}})), Error);
+}
+
+TEST(Registry, WrongOptionsAreNamedAsTyped) {
+  const auto refusal = [](const char* method, const OptionTexts& texts) -> std::string {
+    try {
+      make_position(method, kShape, texts);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), Error::Kind::kUsage);
+      return e.what();
+    }
+    return "";
+  };
+  const auto names = [](const char* option) { return testing::HasSubstr(option); };
+  EXPECT_THAT(refusal("rotary", {{"rotary-bass", "100"}}), names("'rotary-base'"));
+  EXPECT_THAT(refusal("rotary", {{"rotary-base", "nan"}}), names("--rotary-base"));
+  EXPECT_THAT(refusal("rotary", {{"rotary-fraction", "0.1"}}), names("--rotary-fraction"));
+  EXPECT_THAT(refusal("rotary", {{"rotary-style", "halves"}}), names("--rotary-style"));
+  EXPECT_THAT(refusal("t5", {{"t5-buckets", "1"}}), names("--t5-buckets"));
+  EXPECT_THAT(refusal("t5", {{"t5-buckets", "x"}}), names("--t5-buckets"));
+  EXPECT_THAT(refusal("t5", {{"t5-max-distance", "16"}}), names("--t5-max-distance"));
+  EXPECT_THAT(refusal("alibi", {{"alibi-learned", "perhaps"}}), names("--alibi-learned"));
+  EXPECT_THAT(refusal("alibi", {{"alibi-slopes", "0.5"}}), names("--alibi-slopes has 1 slopes, the model 2 heads"));
+  EXPECT_THAT(refusal("sinusoidal", {{"sinusoidal-variant", "fair"}}), names("'fairseq'"));
+  EXPECT_EQ(refusal("alibi", {{"t5-buckets", "1"}}), "");  // not at work
+}
+
+TEST(Registry, SettingsAreValues) {
+  PositionSettings one, two = one;
+  Options options;
+  two.fields(options);
+  options.set("alibi-slopes", "0.5,0.25");
+  EXPECT_EQ(one.make("alibi", kShape)->bias(0).slopes[0], 0.0625f);
+  EXPECT_EQ(two.make("alibi", kShape)->bias(0).slopes[0], 0.5f);
+  one = two;
+  EXPECT_EQ(one.make("alibi", kShape)->bias(0).slopes[1], 0.25f);
+  two = PositionSettings();
+  EXPECT_EQ(two.make("alibi", kShape)->bias(0).slopes[0], 0.0625f);
+  options.set("alibi-slopes", "0.75,0.25");
+  EXPECT_EQ(two.make("alibi", kShape)->bias(0).slopes[0], 0.75f);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 TEST(Cost, PredictedMemoryIsWhatIsTaken) {
   for (const bool recompute : {false, true}) {
-    for (const char* optimizer : {"adamw", "sgd"}) {
+    for (const OptimizerKind optimizer : {OptimizerKind::kAdamW, OptimizerKind::kSgd}) {
       const ModelConfig config = small_model("t5");
       TrainConfig train = small_training(1);
       train.recompute = recompute;

@@ -45,9 +45,9 @@ TEST(TrainRun, ARefusedResumeChangesNothing) {
     EXPECT_THAT(error_of([&] { train_run(test_context(), other, {}); }), HasSubstr(option));
     EXPECT_EQ(content_of(r.dir / "run"), before) << option;
   };
-  refused([](TrainRequest& t) { t.train.optimizer.optimizer = "nag"; }, "--optimizer is nag");
+  refused([](TrainRequest& t) { t.train.optimizer.optimizer = OptimizerKind::kNag; }, "--optimizer is nag");
   refused([](TrainRequest& t) { t.train.schedule.lr = 1; }, "--lr is 1");
-  refused([](TrainRequest& t) { t.train.schedule.schedule = "linear"; }, "--schedule is linear");
+  refused([](TrainRequest& t) { t.train.schedule.schedule = Schedule::kLinear; }, "--schedule is linear");
   refused([](TrainRequest& t) { t.train.seed = 2; }, "--seed is 2");
   refused([](TrainRequest& t) { t.train.batch_tokens = 240; }, "--batch-tokens is 240");
   refused([](TrainRequest& t) { t.model.heads = 2; }, "--heads is 2");

@@ -16,13 +16,13 @@ TEST(Trainer, ResumedEqualsUninterruptedBitForBit) {
   ScratchDir dir;
   write_token_set(dir / "data", 700);
   for (const PositionMethod* method : position_methods()) {
-    for (const char* optimizer : {"adamw", "nag", "sgd"}) {
-      if (method->name != "alibi" && optimizer != std::string("adamw")) continue;
+    for (const auto& [optimizer, kind] : kOptimizers) {
+      if (method->name != "alibi" && kind != OptimizerKind::kAdamW) continue;
       SCOPED_TRACE(method->name + " " + optimizer);
       TrainRequest request = small_request(dir / "data", dir / (method->name + optimizer + "-whole"), 9);
       request.model = small_model(method->name);
       request.model.dropout = 0.1, request.model.attention_dropout = 0.1;
-      request.train.optimizer.optimizer = optimizer;
+      request.train.optimizer.optimizer = kind;
       const TrainedRun whole = trained(request);
       request.out = (dir / (method->name + optimizer + "-parts")).string();
       const TrainedRun first = trained(request, 4);
@@ -165,7 +165,7 @@ TEST(Trainer, DivergenceIsAnErrorThatNamesTheStep) {
   ScratchDir dir;
   write_token_set(dir / "data", 700);
   TrainRequest request = small_request(dir / "data", dir / "run", 50);
-  request.train.optimizer.optimizer = "sgd", request.train.optimizer.clip = 0;
+  request.train.optimizer.optimizer = OptimizerKind::kSgd, request.train.optimizer.clip = 0;
   request.train.schedule.lr = 1e30, request.train.schedule.warmup = 0;
   EXPECT_THAT(error_of([&] { trained(request); }), HasSubstr("--lr"));
 }

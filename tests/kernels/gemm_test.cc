@@ -1,0 +1,119 @@
+// Matrix products against the plain loop: every form, around the edges of every block, on every instruction set.
+#include "kernels/gemm.h"
+
+#include <cmath>
+
+#include "context.h"
+#include "kernels/support.h"
+
+namespace longshot {
+namespace {
+
+struct Form {
+  const char* name;
+  void (*product)(Context&, ConstMat, ConstMat, Mat, bool);
+  bool a_transposed, b_transposed;
+};
+constexpr Form kForms[] = {{"nt", gemm_nt, false, true}, {"nn", gemm_nn, false, false}, {"tn", gemm_tn, true, false}};
+
+struct Sizes {
+  int64_t m, n, k;
+};
+
+// a, b and what a b is, with the sum of absolute terms as a measure of rounding.
+struct Case {
+  Case(const Form& f, const Sizes& z)
+      : form(f),
+        size(z),
+        a(f.a_transposed ? z.k : z.m, f.a_transposed ? z.m : z.k, 1, 1),
+        b(f.b_transposed ? z.n : z.k, f.b_transposed ? z.k : z.n, 3, 2) {
+    for (int64_t i = 0; i < z.m; ++i) {
+      for (int64_t j = 0; j < z.n; ++j) {
+        double sum = 0, size_of_terms = 0;
+        for (int64_t t = 0; t < z.k; ++t) {
+          const double term = static_cast<double>(f.a_transposed ? a.mat()(t, i) : a.mat()(i, t)) *
+                              (f.b_transposed ? b.mat()(j, t) : b.mat()(t, j));
+          sum += term, size_of_terms += std::abs(term);
+        }
+        sums.push_back(sum), sizes.push_back(size_of_terms);
+      }
+    }
+  }
+
+  void check(Context& context, bool accumulate) {
+    SCOPED_TRACE(testing::Message() << form.name << " " << size.m << " x " << size.n << " x " << size.k
+                                    << (accumulate ? ", accumulated" : ""));
+    Guarded c(size.m, size.n, 1, 3), before = c;
+    form.product(context, a.mat(), b.mat(), c.mat(), accumulate);
+    for (int64_t i = 0; i < size.m; ++i) {
+      for (int64_t j = 0; j < size.n; ++j) {
+        const auto at = static_cast<size_t>(i * size.n + j);
+        const double start = accumulate ? before.mat()(i, j) : 0.0;
+        ASSERT_NEAR(c.mat()(i, j), start + sums[at], 1e-6 * (std::abs(start) + sizes[at])) << i << ", " << j;
+      }
+    }
+    c.expect_guards_intact();
+  }
+
+  const Form& form;
+  Sizes size;
+  Guarded a, b;
+  std::vector<double> sums, sizes;  // [m, n]
+};
+
+void check_everywhere(const std::vector<Sizes>& all) {
+  for (const Form& form : kForms) {
+    for (const Sizes& size : all) {
+      Case c(form, size);
+      for_each_target([&] {
+        for (const bool accumulate : {false, true}) c.check(test_context(), accumulate);
+      });
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+// Register blocks have 3, 6 or 12 rows and panels 16 columns; threads take 24 to 48 rows.
+TEST(Gemm, AwkwardSizes) {
+  std::vector<Sizes> all;
+  for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 23, 25, 47, 48, 49, 100}) {
+    for (const int64_t n : {1, 7, 15, 16, 17, 32, 33, 100}) {
+      for (const int64_t k : {0, 1, 7, 33}) all.push_back({m, n, k});
+    }
+  }
+  check_everywhere(all);
+}
+
+// The inner dimension goes in steps of 512; as many columns are packed at once as 2^19 floats hold.
+TEST(Gemm, AcrossTheStepsOfDepthAndOfPackedColumns) {
+  check_everywhere({{25, 17, 511}, {25, 17, 512}, {25, 17, 513}, {13, 33, 1025}});
+  check_everywhere({{5, 1007, 520}, {5, 1008, 520}, {5, 1009, 520}, {49, 2100, 300}});
+}
+
+TEST(Gemm, NothingToDo) {
+  for (const Form& form : kForms) {
+    Case(form, {0, 5, 3}).check(test_context(), false);
+    Case(form, {5, 0, 3}).check(test_context(), false);
+  }
+}
+
+TEST(Gemm, ThreadsChangeNothing) {
+  for (const Form& form : kForms) {
+    Case c(form, {150, 70, 90});
+    std::vector<Guarded> results;
+    for (const int threads : {1, 2, 5}) {
+      Context context(threads);
+      results.emplace_back(150, 70, 1, 3);
+      form.product(context, c.a.mat(), c.b.mat(), results.back().mat(), false);
+    }
+    for (int64_t i = 0; i < 150; ++i) {
+      for (int64_t j = 0; j < 70; ++j) {
+        ASSERT_EQ(results[0].mat()(i, j), results[1].mat()(i, j));
+        ASSERT_EQ(results[0].mat()(i, j), results[2].mat()(i, j));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longshot
