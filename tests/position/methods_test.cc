@@ -181,7 +181,7 @@ TEST(Registry, WrongOptionsAreNamedAsTyped) {
   EXPECT_THAT(refusal("t5", {{"t5-max-distance", "16"}}), names("--t5-max-distance"));
   EXPECT_THAT(refusal("alibi", {{"alibi-learned", "perhaps"}}), names("--alibi-learned"));
   EXPECT_THAT(refusal("alibi", {{"alibi-slopes", "0.5"}}), names("--alibi-slopes has 1 slopes, the model 2 heads"));
-  EXPECT_THAT(refusal("sinusoidal", {{"sinusoidal-variant", "fair"}}), names("'fairseq'"));
+  EXPECT_THAT(refusal("sinusoidal", {{"sinusoidal-variant", "fairsec"}}), names("'fairseq'"));
   EXPECT_EQ(refusal("alibi", {{"t5-buckets", "1"}}), "");  // not at work
 }
 

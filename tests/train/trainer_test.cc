@@ -176,7 +176,7 @@ TEST(Trainer, OverfitsAShortText) {
   write_token_set(dir / "data", 500);
   for (const PositionMethod* method : position_methods()) {
     SCOPED_TRACE(method->name);
-    TrainRequest request = small_request(dir / "data", dir / method->name, 200);
+    TrainRequest request = small_request(dir / "data", dir / method->name, 250);
     request.model = small_model(method->name);
     request.model.length = 50;
     TrainConfig& config = request.train;
