@@ -36,10 +36,17 @@ std::string data_block(size_t index, const Series& s) {
   return out + "EOD\n";
 }
 
+// A tick's label is a format: a percent sign is doubled.
+std::string as_format(const std::string& label) {
+  std::string out;
+  for (const char c : label) out.append(c == '%' ? 2 : 1, c);
+  return out;
+}
+
 std::string tick_list(const std::vector<std::string>& labels, const std::vector<double>& places) {
   std::string out;
   for (size_t i = 0; i < places.size(); ++i)
-    out += fmt::format("{}{} {:.9g}", i > 0 ? ", " : "", quoted(labels[i]), places[i]);
+    out += fmt::format("{}{} {:.9g}", i > 0 ? ", " : "", quoted(as_format(labels[i])), places[i]);
   return "(" + out + ")";
 }
 

@@ -193,6 +193,18 @@ TEST_F(ReportFilesTest, FiguresAreDrawn) {
   EXPECT_FALSE(fs::exists(dir_ / "owned")) << "a name was run as a command";
 }
 
+// Names are data: neither quotes nor what gnuplot takes for a format may break a figure.
+TEST_F(ReportFilesTest, FiguresOfAMethodWithAnOddName) {
+  if (std::system("gnuplot --version > /dev/null 2>&1") != 0)
+    GTEST_SKIP() << "gnuplot is not installed: figures were NOT tested";
+  Results results = sample_results();
+  for (RunRecord& run : results.runs)
+    if (run.position == "alibi") run.position = "a'%d";
+  const ReportFiles files = write_report(results, dir_);
+  EXPECT_THAT(files.notes, testing::IsEmpty());
+  for (const fs::path& file : files.figures) EXPECT_TRUE(fs::exists(file)) << file;
+}
+
 TEST_F(ReportFilesTest, AMissingGnuplotOrChartJsIsANote) {
   const ReportFiles files =
       write_report(sample_results(), dir_, {.chart_js = "/nowhere/chart.js", .gnuplot = "no-such-gnuplot"});
