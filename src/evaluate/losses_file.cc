@@ -10,7 +10,7 @@ std::string column_name(const Evaluation& e) {
                                         : fmt::format("nonoverlapping_{}", e.windows.window);
 }
 
-// Tokens that every column has.
+// Tokens of the longest column; sliding windows may score fewer.
 size_t rows_of(const std::vector<EvaluatedLosses>& columns) {
   size_t rows = columns.front().losses.size();
   for (const EvaluatedLosses& c : columns) rows = std::max(rows, c.losses.size());

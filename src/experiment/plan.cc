@@ -126,14 +126,6 @@ std::string ExperimentConfig::to_toml() const {
   return options.to_toml(false);
 }
 
-std::string ModelPlan::to_toml() const {
-  ModelPlan copy = *this;
-  Options options;
-  copy.model.fields(options);
-  copy.train.fields(options);
-  return options.to_toml(false);
-}
-
 std::vector<ModelPlan> plan_models(const ExperimentConfig& config, const TokenSet& tokens) {
   for (const int64_t seed : config.seeds) require_usage(seed >= 0, "--seeds: {} is negative", seed);
   require_usage(std::isfinite(config.equal_time) && config.equal_time >= 0,

@@ -38,8 +38,6 @@ struct ModelPlan {
   ModelConfig model;
   TrainConfig train;
   EvaluationPlan tests;
-
-  std::string to_toml() const;
 };
 
 // All models, each checked as far as that goes without training: options, the parts' fit, the lengths to be tested.
