@@ -12,8 +12,7 @@ namespace longshot {
 class Error : public std::runtime_error {
  public:
   enum class Kind { kFailed, kUsage };  // exit codes 1 and 2
-  explicit Error(std::string message, Kind kind = Kind::kFailed)
-      : std::runtime_error(std::move(message)), kind_(kind) {}
+  explicit Error(const std::string& message, Kind kind = Kind::kFailed) : std::runtime_error(message), kind_(kind) {}
   Kind kind() const { return kind_; }
 
  private:
