@@ -1,24 +1,23 @@
 #include "base/context.h"
 
-#include <omp.h>
+#include <sched.h>
 
 #include "base/error.h"
 
 namespace longshot {
+namespace {
 
-void Team::run_shares(int64_t n, BodyRef<int64_t> body) const {
-#pragma omp for schedule(static)
-  for (int64_t i = 0; i < n; ++i) body(i);
+// That this process may run on.
+int cores() {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-void Team::run_tasks(int64_t n, BodyRef<int64_t> body) const {
-#pragma omp for schedule(dynamic, 1)
-  for (int64_t i = 0; i < n; ++i) body(i);
-}
+}  // namespace
 
 Context::Context(int threads) {
   require_usage(threads >= 0 && threads <= 1024, "threads must be 0 (all cores) to 1024, not {}", threads);
-  threads_ = active_ = threads > 0 ? threads : omp_get_num_procs();
+  threads_ = active_ = threads > 0 ? threads : cores();
 }
 
 void Context::share_cores(CoreShare share) {
@@ -30,24 +29,18 @@ void Context::update_share() {
   if (share_) set_active(share_->of(threads_));
 }
 
-void Context::run_tasks(int64_t n, BodyRef<int64_t, int> body) {
-#pragma omp parallel for schedule(dynamic, 1) num_threads(active_) if (n > 1 && active_ > 1)
-  for (int64_t i = 0; i < n; ++i) body(i, omp_get_thread_num());
+// Its threads are started when a loop first needs them.
+Pool& Context::pool() {
+  if (!pool_) pool_ = std::make_unique<Pool>(threads_);
+  return *pool_;
 }
+
+void Context::run_tasks(int64_t n, BodyRef<int64_t, int> body) { pool().run(n, active_, body); }
 
 void Context::run_ranges(int64_t n, int64_t grain, BodyRef<int64_t, int64_t, int> body) {
-  const int64_t parts = std::clamp<int64_t>(n / std::max<int64_t>(grain, 1), 1, active_);
-  if (parts == 1) {
-    if (n > 0) body(0, n, 0);
-    return;
-  }
-#pragma omp parallel for schedule(static, 1) num_threads(static_cast <int>(parts))
-  for (int64_t p = 0; p < parts; ++p) body(n * p / parts, n * (p + 1) / parts, omp_get_thread_num());
-}
-
-void Context::run_team(bool worth, BodyRef<Team> body) {
-#pragma omp parallel num_threads(active_) if (worth)
-  body(Team(omp_get_thread_num()));
+  const int64_t parts = std::clamp<int64_t>(n / std::max<int64_t>(grain, 1), n > 0 ? 1 : 0, active_);
+  const auto part = [&](int64_t p, int thread) { body(n * p / parts, n * (p + 1) / parts, thread); };
+  pool().run(parts, active_, part);
 }
 
 std::span<float> Context::scratch(int64_t floats) {

@@ -1,6 +1,6 @@
 // What a computation runs on: threads, scratch memory and clocks. Whatever computes takes one as its first argument, and
 // nothing else is shared: several threads of a program can each work with a context of their own.
-// A context serves one thread at a time. OpenMP is behind it, in context.cc.
+// A context serves one thread at a time.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -11,6 +11,7 @@
 #include <span>
 #include <type_traits>
 
+#include "base/pool.h"
 #include "base/threads.h"
 #include "base/workspace.h"
 
@@ -21,42 +22,6 @@ enum class Zone { kGemm, kAttentionForward, kAttentionBackward, kCrossEntropy, k
 constexpr const char* kZoneNames[] = {"matrix products", "attention forward", "attention backward", "cross-entropy",
                                       "optimizer"};
 using Zones = std::array<double, static_cast<size_t>(Zone::kCount)>;
-
-// A body of a loop, without its type. It must not throw, and must outlive the call it is given to.
-template <class... Args>
-class BodyRef {
- public:
-  template <class F>
-  BodyRef(F& f)
-      : body_(const_cast<void*>(static_cast<const void*>(&f))),
-        call_([](void* body, Args... args) { (*static_cast<F*>(body))(args...); }) {}
-  void operator()(Args... args) const { call_(body_, args...); }
-
- private:
-  void* body_;
-  void (*call_)(void*, Args...);
-};
-
-// One of the threads that go through several loops together; each loop ends when all have done their part.
-class Team {
- public:
-  explicit Team(int thread) : thread_(thread) {}
-  int thread() const { return thread_; }  // from 0
-  // f(i) for i in [0, n): one contiguous range a thread, or handed out one by one.
-  template <class F>
-  void shares(int64_t n, F&& f) const {
-    run_shares(n, f);
-  }
-  template <class F>
-  void tasks(int64_t n, F&& f) const {
-    run_tasks(n, f);
-  }
-
- private:
-  void run_shares(int64_t n, BodyRef<int64_t> body) const;
-  void run_tasks(int64_t n, BodyRef<int64_t> body) const;
-  int thread_;
-};
 
 class Context {
  public:
@@ -99,12 +64,6 @@ class Context {
     run_ranges(n, grain, body);
   }
 
-  // f(team) on every thread; on this one alone where the work is not worth it.
-  template <class F>
-  void team(bool worth, F&& f) {
-    run_team(worth, f);
-  }
-
   // Memory for one kernel's call, which must not call another that asks for it. It only grows, and keeps nothing.
   std::span<float> scratch(int64_t floats);
 
@@ -113,9 +72,10 @@ class Context {
  private:
   void run_tasks(int64_t n, BodyRef<int64_t, int> body);
   void run_ranges(int64_t n, int64_t grain, BodyRef<int64_t, int64_t, int> body);
-  void run_team(bool worth, BodyRef<Team> body);
+  Pool& pool();
 
   int threads_, active_;
+  std::unique_ptr<Pool> pool_;
   std::optional<CoreShare> share_;
   Workspace memory_;
   std::span<float> scratch_;

@@ -9,10 +9,11 @@
 namespace longshot {
 namespace {
 
-// Columns of B are packed for all threads, as many as kPackedFloats hold (they stay in the shared cache). Then threads
-// take blocks of at most kHeight rows of A and C and go through the inner dimension in steps of kDepth, so that a panel of B
-// stays in the first cache and the block of C in the second.
-constexpr int64_t kDepth = 512, kHeight = 48, kPackedFloats = 1 << 19;
+// B is packed piece by piece for all threads: `depth` of its rows and as many columns as kPackedFloats hold, which stay in
+// the second cache. Then threads take blocks of at most kHeight rows of A and C.
+constexpr int64_t kHeight = 48, kPackedFloats = 1 << 18;
+constexpr int64_t kPackedTogether = 4;      // panels
+constexpr int64_t kWorthThreads = 1 << 16;  // multiplications
 
 enum class Form { kNT, kNN, kTN };
 
@@ -24,57 +25,108 @@ struct Product {
   bool accumulate;
 };
 
-// Of each thread: [kDepth, kHeight] of A^T, and [kHeight, kPanel] of the last columns of C.
-constexpr int64_t kThreadFloats = kDepth * kHeight + kHeight * kPanel;
+// A part of the product: columns [j, j + columns) of C, inner dimension [k, k + depth).
+struct Step {
+  int64_t j, columns, k, depth;
+  int64_t panels() const { return (columns + kPanel - 1) / kPanel; }
+};
 
-// All rows of B, kPanel columns from `column` on.
-void pack_panel(const Product& g, int64_t column, float* to) {
-  const int64_t count = std::min(kPanel, g.n - column);
-  if (g.form == Form::kNT) return pack_panels(g.b.row(column), g.b.stride, count, g.k, to);
-  for (int64_t k = 0; k < g.k; ++k, to += kPanel) {
-    std::memcpy(to, g.b.row(k) + column, sizeof(float) * static_cast<size_t>(count));
-    if (count < kPanel) std::fill(to + count, to + kPanel, 0.0f);
+// Panels [first, last) of the step, each [depth, kPanel].
+void pack(const Product& g, const Step& s, int64_t first, int64_t last, float* packed) {
+  const int64_t apart = s.depth * kPanel, column = s.j + first * kPanel;
+  float* to = packed + first * apart;
+  if (g.form == Form::kNT) {
+    const int64_t count = std::min((last - first) * kPanel, g.n - column);
+    return pack_panels(g.b.row(column) + s.k, g.b.stride, count, s.depth, to);
+  }
+  for (int64_t k = 0; k < s.depth; ++k) {
+    const float* from = g.b.row(s.k + k) + column;
+    int64_t p = 0;
+    for (; p < std::min(last - first, (g.n - column) / kPanel); ++p)
+      std::memcpy(to + p * apart + k * kPanel, from + p * kPanel, sizeof(float) * kPanel);
+    if (p == last - first) continue;
+    const int64_t count = g.n - column - p * kPanel;
+    float* edge = to + p * apart + k * kPanel;
+    std::fill(std::copy_n(from + p * kPanel, count, edge), edge + kPanel, 0.0f);
   }
 }
 
-// Rows of a block: few enough that each thread gets four, a multiple of every register block's rows.
-int64_t block_height(int64_t rows, int threads) {
-  const int64_t blocks = 4 * threads;
-  return std::clamp<int64_t>(round_up((rows + blocks - 1) / blocks, 12), 24, kHeight);
+// The inner dimension in equal steps, none longer than the blocking's. Only k decides: a row has the same bits whatever
+// rows stand beside it.
+int64_t depth_of_steps(int64_t k) {
+  const int64_t longest = product_blocking().depth, steps = std::max<int64_t>((k + longest - 1) / longest, 1);
+  return (k + steps - 1) / steps;
 }
 
-// Rows [i, i + rows) and columns [j, j + columns) of C, inner dimension [k, k + depth).
-struct Block {
-  int64_t i, rows, j, columns, k, depth;
-  const float* b;  // packed, from row k of column j on
-  float* own;      // the thread's memory
+// How the threads share a step: equal runs of register blocks, at most kHeight rows each, over all columns, or over
+// some of them where rows are few.
+struct Shares {
+  int64_t rows, unit, units, blocks;  // unit: rows of a register block
+  int64_t panels, groups;
+
+  Shares(const Product& g, const Step& s, int threads) : rows(g.m), unit(product_blocking().rows), panels(s.panels()) {
+    constexpr int64_t kEach = 4;  // of a thread: so many that an uneven rest does not matter
+    units = (rows + unit - 1) / unit;
+    blocks = std::min(round_up((units * unit + kHeight - 1) / kHeight, threads), units);
+    groups = std::clamp<int64_t>(kEach * threads / blocks, 1, std::max<int64_t>(panels / kPackedTogether, 1));
+  }
+  int64_t count() const { return blocks * groups; }
+  struct Range {
+    int64_t first, last;
+  };
+  Range rows_of(int64_t i) const {
+    const int64_t block = i / groups;
+    return {units * block / blocks * unit, std::min(units * (block + 1) / blocks * unit, rows)};
+  }
+  // Whole groups of panels, so that register blocks do not straddle.
+  Range panels_of(int64_t i) const {
+    const int64_t all = (panels + kPackedTogether - 1) / kPackedTogether, group = i % groups;
+    return {all * group / groups * kPackedTogether, std::min(all * (group + 1) / groups * kPackedTogether, panels)};
+  }
 };
 
-void multiply_block(const Product& g, const Block& at) {
+// Rows [i, i + rows) of C.
+struct Block {
+  int64_t i, rows;
+  const float* b;  // packed
+  float* own;      // the thread's memory: [depth, kHeight] of A^T, and [kHeight, kPanel] of the last columns of C
+};
+
+// own[k, r] = a[k, r]
+void pack_rows(const Product& g, const Step& s, const Block& at) {
+  for (int64_t k = 0; k < s.depth; ++k) {
+    const float* from = g.a.row(s.k + k) + at.i;
+    float* to = at.own + k * kHeight;
+    int64_t r = 0;
+    for (; r + kPanel <= at.rows; r += kPanel) std::memcpy(to + r, from + r, sizeof(float) * kPanel);
+    for (; r < at.rows; ++r) to[r] = from[r];
+  }
+}
+
+void multiply_block(const Product& g, const Step& s, const Block& at) {
   TileProduct p{.a = nullptr,
                 .a_stride = 0,
                 .a_transposed = g.form == Form::kTN,
                 .b = at.b,
                 .b_stride = kPanel,
-                .b_panel = g.k * kPanel,
-                .c = g.c.row(at.i) + at.j,
+                .b_panel = s.depth * kPanel,
+                .c = g.c.row(at.i) + s.j,
                 .c_stride = g.c.stride,
                 .m = at.rows,
-                .n = at.columns / kPanel * kPanel,
-                .k = at.depth,
-                .accumulate = g.accumulate || at.k > 0};
+                .n = s.columns / kPanel * kPanel,
+                .k = s.depth,
+                .accumulate = g.accumulate || s.k > 0};
   if (g.form == Form::kTN) {
-    for (int64_t k = 0; k < at.depth; ++k)
-      std::memcpy(at.own + k * kHeight, g.a.row(at.k + k) + at.i, sizeof(float) * static_cast<size_t>(at.rows));
+    pack_rows(g, s, at);
     p.a = at.own, p.a_stride = kHeight;
   } else {
-    p.a = g.a.row(at.i) + at.k, p.a_stride = g.a.stride;
+    p.a = g.a.row(at.i) + s.k, p.a_stride = g.a.stride;
   }
   if (p.n > 0) tile_product(p);
-  const int64_t rest = at.columns - p.n;
+  const int64_t rest = s.columns - p.n;
   if (rest == 0) return;
   // Columns that do not fill a panel go through memory of the thread's own.
-  float* edge = at.own + kDepth * kHeight;
+  float* edge = at.own + s.depth * kHeight;
   p.b = at.b + p.n / kPanel * p.b_panel;
   float* c = p.c + p.n;
   p.c = edge, p.c_stride = kPanel, p.n = kPanel;
@@ -94,25 +146,28 @@ void multiply(Context& context, const Product& g) {
   if (g.k == 0 && !g.accumulate) {
     for (int64_t i = 0; i < g.m; ++i) std::fill_n(g.c.row(i), g.n, 0.0f);
   }
-  const int64_t width =
-      std::clamp<int64_t>(kPackedFloats / std::max<int64_t>(g.k, 1) / kPanel * kPanel, kPanel, round_up(g.n, kPanel));
-  const int64_t height = block_height(g.m, context.active()), blocks = (g.m + height - 1) / height;
-  float* packed =
-      context.scratch(width * g.k + context.threads() * kThreadFloats).data();  // [width / kPanel, k, kPanel]
-  float* owned = packed + width * g.k;
-  context.team(g.m * g.n * g.k > (1 << 16), [&](const Team& team) {
-    float* own = owned + team.thread() * kThreadFloats;
-    for (int64_t j = 0; j < g.n; j += width) {
-      const int64_t columns = std::min(width, g.n - j), panels = (columns + kPanel - 1) / kPanel;
-      team.shares(panels, [&](int64_t p) { pack_panel(g, j + p * kPanel, packed + p * g.k * kPanel); });
-      team.tasks(blocks, [&](int64_t block) {
-        const int64_t i = block * height, rows = std::min(height, g.m - i);
-        for (int64_t k = 0; k < g.k; k += kDepth) {
-          multiply_block(g, {i, rows, j, columns, k, std::min(kDepth, g.k - k), packed + k * kPanel, own});
-        }
+  const int64_t depth = depth_of_steps(g.k);
+  const int64_t width = std::min(kPackedFloats / std::max<int64_t>(depth, 1) / kPanel * kPanel, round_up(g.n, kPanel));
+  const int threads = g.m * g.n * g.k <= kWorthThreads ? 1 : context.active();
+  const int64_t thread_floats = round_up(depth * kHeight + kHeight * kPanel, kPanel);
+  float* packed = context.scratch(width * depth + context.threads() * thread_floats).data();
+  float* owned = packed + width * depth;
+  for (int64_t j = 0; j < g.n; j += width) {
+    for (int64_t k = 0; k < g.k; k += depth) {
+      const Step s{j, std::min(width, g.n - j), k, std::min(depth, g.k - k)};
+      const int64_t together = threads == 1 ? s.panels() : kPackedTogether;
+      context.tasks((s.panels() + together - 1) / together,
+                    [&](int64_t i) { pack(g, s, i * together, std::min((i + 1) * together, s.panels()), packed); });
+      const Shares shares(g, s, threads);
+      context.tasks(shares.count(), [&](int64_t i, int thread) {
+        const auto [first, last] = shares.rows_of(i);
+        const auto [panel, end] = shares.panels_of(i);
+        const Step part{j + panel * kPanel, std::min(end * kPanel, s.columns) - panel * kPanel, k, s.depth};
+        multiply_block(g, part,
+                       {first, last - first, packed + panel * s.depth * kPanel, owned + thread * thread_floats});
       });
     }
-  });
+  }
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ FmaRate measure_fma_rate(const Context& context, double seconds) {
   constexpr int64_t kRounds = 20000;
   Context all(context.threads());
   std::vector<FmaRate> rates(static_cast<size_t>(all.threads()));
-  all.team(true, [&](const Team& team) {
+  all.tasks(all.threads(), [&](int64_t i) {
     double peak = 0, done = 0, last = now();
     const double begin = last;
     volatile float keep = 0;
@@ -87,7 +87,7 @@ FmaRate measure_fma_rate(const Context& context, double seconds) {
       keep = sink;
     }
     (void)keep;
-    rates[static_cast<size_t>(team.thread())] = {peak, done / (last - begin)};
+    rates[static_cast<size_t>(i)] = {peak, done / (last - begin)};
   });
   FmaRate sum{};
   for (const FmaRate& rate : rates) sum = {sum.peak + rate.peak, sum.mean + rate.mean};

@@ -34,6 +34,13 @@ struct TileProduct {
 };
 void tile_product(const TileProduct& p);
 
+// What suits the registers and caches of the instruction set in use.
+struct ProductBlocking {
+  int64_t rows;   // of the register block
+  int64_t depth;  // the longest inner dimension of one tile product
+};
+ProductBlocking product_blocking();
+
 // panels[p][d][lane] = x[kPanel p + lane][d]; lanes past `rows` become 0.
 void pack_panels(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float* panels);
 

@@ -2,6 +2,7 @@
 #include "kernels/gemm.h"
 
 #include <cmath>
+#include <limits>
 
 #include "context.h"
 #include "kernels/support.h"
@@ -73,7 +74,7 @@ void check_everywhere(const std::vector<Sizes>& all) {
   }
 }
 
-// Register blocks have 3, 6 or 12 rows and panels 16 columns; threads take 24 to 48 rows.
+// Register blocks have 3, 6 or 12 rows and one or two panels of 16 columns; threads take up to 48 rows.
 TEST(Gemm, AwkwardSizes) {
   std::vector<Sizes> all;
   for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 23, 25, 47, 48, 49, 100}) {
@@ -84,10 +85,10 @@ TEST(Gemm, AwkwardSizes) {
   check_everywhere(all);
 }
 
-// The inner dimension goes in steps of 512; as many columns are packed at once as 2^19 floats hold.
+// The inner dimension goes in equal steps of at most 384 or 512; as many columns are packed at once as 2^18 floats hold.
 TEST(Gemm, AcrossTheStepsOfDepthAndOfPackedColumns) {
-  check_everywhere({{25, 17, 511}, {25, 17, 512}, {25, 17, 513}, {13, 33, 1025}});
-  check_everywhere({{5, 1007, 520}, {5, 1008, 520}, {5, 1009, 520}, {49, 2100, 300}});
+  check_everywhere({{25, 17, 383}, {25, 17, 384}, {25, 17, 385}, {25, 17, 511}, {25, 17, 512}, {25, 17, 513}});
+  check_everywhere({{13, 33, 1025}, {5, 680, 385}, {5, 1007, 260}, {5, 1008, 260}, {5, 1009, 260}, {49, 2100, 300}});
 }
 
 TEST(Gemm, NothingToDo) {
@@ -113,6 +114,48 @@ TEST(Gemm, ThreadsChangeNothing) {
       }
     }
   }
+}
+
+// Whatever stands beside it, and however many threads there are: a sequence gets the same numbers alone and in a batch.
+TEST(Gemm, ARowHasItsOwnBits) {
+  constexpr int64_t kRows = 100, kColumns = 83, kInner = 777;
+  for (const Form& f : {kForms[0], kForms[1]}) {
+    Case whole(f, {kRows, kColumns, kInner});
+    for_each_target([&] {
+      Guarded expected(kRows, kColumns, 1, 3);
+      f.product(test_context(), whole.a.mat(), whole.b.mat(), expected.mat(), false);
+      for (const int threads : {1, 2}) {
+        Context context(threads);
+        for (const int64_t rows : {1, 2, 7, 16, 33}) {
+          const int64_t first = kRows - rows - 5;
+          Guarded part(rows, kColumns, 1, 3);
+          f.product(context, whole.a.mat().rows_from(first, rows), whole.b.mat(), part.mat(), false);
+          for (int64_t i = 0; i < rows; ++i) {
+            for (int64_t j = 0; j < kColumns; ++j)
+              ASSERT_EQ(part.mat()(i, j), expected.mat()(first + i, j))
+                  << f.name << " " << rows << ": " << i << ", " << j;
+          }
+        }
+      }
+    });
+  }
+}
+
+// Huge numbers overflow to infinity and NaN spreads as in a plain sum; numbers too small to be normal may count as 0.
+TEST(Gemm, HostileNumbers) {
+  const float tiny = std::numeric_limits<float>::denorm_min() * 1000, huge = 3e38f;
+  const std::vector<float> ones = {1, 1, 1, 1};
+  const auto sum = [&](const std::vector<float>& row) {
+    float c = -1;
+    gemm_nt(test_context(), {row.data(), 1, 4}, {ones.data(), 1, 4}, {&c, 1, 1});
+    return c;
+  };
+  for_each_target([&] {
+    EXPECT_EQ(sum({huge, huge, 1, 1}), HUGE_VALF);
+    EXPECT_EQ(sum({huge, -huge, 1, 2}), 3);
+    EXPECT_LE(std::abs(sum({tiny, tiny, tiny, tiny})), 4 * tiny);
+    EXPECT_TRUE(std::isnan(sum({1, NAN, 1, 1})));
+  });
 }
 
 }  // namespace
