@@ -8,6 +8,8 @@
 #include "kernels/simd-inl.h"
 // clang-format on
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 
 #include "base/rng.h"
@@ -178,10 +180,15 @@ void ScaleRowsImpl(float* x, int64_t stride, const float* factor, int64_t rows, 
   }
 }
 
+constexpr int64_t kRowsAhead = 8;  // rows of a head lie pages apart, which no hardware prefetches
+
 void RotateCopyImpl(const RotateCopy& p) {
   for (int64_t r = 0; r < p.rows; ++r) {
     const float* x = p.x + r * p.x_stride;
     float* y = p.y + r * p.y_stride;
+    if (r + kRowsAhead < p.rows) {
+      for (int64_t c = 0; c < p.dim; c += kPanel) hwy::Prefetch(x + kRowsAhead * p.x_stride + c);
+    }
     const float scale = p.scale;
     const float* cos = p.cos + r * p.pairs;
     const float* sin = p.sin + r * p.pairs;

@@ -42,9 +42,7 @@ HWY_INLINE void block_product(const TileProduct& p, const float* a, const float*
   }
   hn::Vec<DPanel> sum[R][V];
   for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < V; ++v) {
-      sum[r][v] = p.accumulate ? hn::LoadU(d, c + r * p.c_stride + v * kLanes) : hn::Zero(d);
-    }
+    for (int v = 0; v < V; ++v) sum[r][v] = hn::Zero(d);
   }
   const int64_t stride = p.a_stride;
   const float* group[kGroups];
@@ -64,8 +62,11 @@ HWY_INLINE void block_product(const TileProduct& p, const float* a, const float*
       for (int g = 0; g < kGroups; ++g) ++group[g];
     }
   }
-  for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < V; ++v) hn::StoreU(sum[r][v], d, c + r * p.c_stride + v * kLanes);
+  for (int r = 0; r < R; ++r, c += p.c_stride) {
+    for (int v = 0; v < V; ++v) {
+      const auto before = p.accumulate ? hn::LoadU(d, c + v * kLanes) : hn::Zero(d);
+      hn::StoreU(hn::Add(before, sum[r][v]), d, c + v * kLanes);
+    }
   }
 }
 
