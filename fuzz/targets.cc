@@ -12,8 +12,10 @@
 #include "data/data_bin.h"
 #include "data/hf_tokenizer.h"
 #include "data/json_lines.h"
+#include "data/prepare.h"
 #include "data/token_file.h"
 #include "data/tokenizers.h"
+#include "experiment/plan.h"
 #include "formats/fairseq.h"
 #include "formats/safetensors.h"
 #include "run/checkpoint.h"
@@ -104,6 +106,53 @@ void state_json(std::string_view bytes) {
   info.model.validate();
 }
 
+// job.json of a preparation that was broken off while it encoded, with the identity that makes it be taken up.
+void job_json(std::string_view bytes) {
+  static Context context(1);
+  const fs::path dir = scratch() / "job";
+  PrepareConfig config;
+  config.train = {(dir / "text.txt").string()}, config.tokenizer = "byte", config.out = (dir / "out").string();
+  static const std::map<std::string, std::string> broken_off = [&] {
+    make_directories(dir);
+    write(dir / "text.txt", "The river runs to the sea.\n\nThe sea is not full.\n");
+    bool encoding = false;
+    PrepareHooks hooks;
+    hooks.progress = [&](const PrepareProgress& p) { encoding = std::string_view(p.phase) == "encoding"; };
+    hooks.stop = [&] { return encoding; };
+    check(!prepare(context, config, hooks).finished);
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::directory_iterator(dir / "out.partial")) {
+      files[entry.path().filename().string()] = read_text(entry.path());
+    }
+    return files;
+  }();
+  fs::remove_all(dir / "out");
+  make_directories(dir / "out.partial");
+  for (const auto& [name, text] : broken_off) write(dir / "out.partial" / name, text);
+  std::string job(bytes);
+  try {
+    Json json = parse_json(bytes, "input");
+    if (json.is_object()) json["identity"] = parse_json(broken_off.at("job.json"), "job")["identity"];
+    job = dump_json(json);
+  } catch (const Error&) {  // not JSON: taken as it is
+  }
+  write(dir / "out.partial/job.json", job);
+  prepare(context, config, {});
+}
+
+// A recipe of `compare`: what is accepted is read again from what is written.
+void recipe_toml(std::string_view bytes) {
+  const auto read_and_write = [](const std::string& text) {
+    ExperimentConfig config;
+    Options options;
+    config.fields(options);
+    options.load_toml_text(text, "input");
+    return config.to_toml();
+  };
+  const std::string written = read_and_write(std::string(bytes));
+  check(read_and_write(written) == written);
+}
+
 void token_file(std::string_view bytes) {
   write(scratch() / "x.tokens", bytes);
   read_all(TokenFile(scratch() / "x.tokens"));
@@ -142,19 +191,12 @@ void safetensors(std::string_view bytes) {
 }  // namespace
 
 const std::map<std::string, Target>& targets() {
-  static const std::map<std::string, Target> all{{"best_json", best_json},
-                                                 {"data_bin", data_bin},
-                                                 {"dict", dict},
-                                                 {"gpt2_files", gpt2_files},
-                                                 {"jsonl", jsonl},
-                                                 {"metrics_jsonl", metrics_jsonl},
-                                                 {"results_json", results_json},
-                                                 {"safetensors", safetensors},
-                                                 {"state_json", state_json},
-                                                 {"token_file", token_file},
-                                                 {"tokenizer_json", tokenizer_json},
-                                                 {"torch_file", torch_file},
-                                                 {"vocab_txt", vocab_txt}};
+  static const std::map<std::string, Target> all{
+      {"best_json", best_json},           {"data_bin", data_bin},       {"dict", dict},
+      {"gpt2_files", gpt2_files},         {"job_json", job_json},       {"jsonl", jsonl},
+      {"metrics_jsonl", metrics_jsonl},   {"recipe_toml", recipe_toml}, {"results_json", results_json},
+      {"safetensors", safetensors},       {"state_json", state_json},   {"token_file", token_file},
+      {"tokenizer_json", tokenizer_json}, {"torch_file", torch_file},   {"vocab_txt", vocab_txt}};
   return all;
 }
 
@@ -167,7 +209,10 @@ void run(Target target, std::string_view bytes) {
 
 const fs::path& scratch() {
   static const fs::path path = [] {
-    const fs::path made = fs::temp_directory_path() / ("longshot-fuzz-" + std::to_string(::getpid()));
+    const fs::path memory = "/dev/shm";  // thousands of small files are synced to it
+    const bool there = ::access(memory.c_str(), W_OK) == 0;
+    const fs::path made =
+        (there ? memory : fs::temp_directory_path()) / ("longshot-fuzz-" + std::to_string(::getpid()));
     make_directories(made);
     return made;
   }();

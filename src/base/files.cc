@@ -68,6 +68,13 @@ Descriptor open_aside(const fs::path& aside) {
   }
 }
 
+// A file may be replaced, and a link to one; a directory, a pipe or a device may not, also behind a link.
+void require_replaceable(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return;
+  require(S_ISREG(status.st_mode), "{}: cannot be written: it is {}", path.string(), kind_of(status.st_mode));
+}
+
 void write_fully(int fd, const fs::path& path, const char* data, size_t size) {
   while (size > 0) {
     const ssize_t n = ::write(fd, data, size);
@@ -180,6 +187,7 @@ std::string read_text(const fs::path& path, size_t limit) {
 }
 
 void write_atomically(const fs::path& path, std::string_view text) {
+  require_replaceable(path);
   fs::path aside = path;
   aside += ".tmp";
   const Descriptor file = open_aside(aside);
@@ -221,7 +229,7 @@ void sync_file(const fs::path& path) {
 void require_writable(const fs::path& path) {
   const fs::path dir = path.has_parent_path() ? path.parent_path() : fs::path(".");
   require(fs::is_directory(dir), "{}: cannot be written: {} is no directory", path.string(), dir.string());
-  require(!fs::is_directory(path), "{}: cannot be written: it is a directory", path.string());
+  require_replaceable(path);
   require(::access(dir.c_str(), W_OK | X_OK) == 0, "{}: cannot be written: {}", path.string(), std::strerror(errno));
 }
 

@@ -76,7 +76,7 @@ void append_text(const fs::path& path, std::string_view text);
 // Renames a finished file or directory into place and syncs the directory that holds it.
 void publish(const fs::path& from, const fs::path& to);
 
-// Throws if no file can be written there: no such directory, no right to, a directory of that name.
+// Throws if no file can be written there: no such directory, no right to, a directory or a device of that name.
 void require_writable(const fs::path& path);
 void sync_file(const fs::path& path);  // or directory: what was written to it is on the disk
 

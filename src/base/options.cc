@@ -1,7 +1,6 @@
 #include "base/options.h"
 
 #include <fmt/ranges.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 #include <charconv>
@@ -11,6 +10,7 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/toml.h"
 
 namespace longshot {
 namespace {
@@ -245,6 +245,21 @@ void load_tables(const std::string& origin, const toml::node& node, Option& opti
   for (auto& [place, table] : in_order) option.tables->push_back(std::move(table));
 }
 
+void load_table(const toml::table& table, const std::string& origin, Options& options) {
+  for (auto&& [key, node] : table) {
+    try {
+      Option& option = options.at(std::string(key.str()));
+      if (option.tables) {
+        load_tables(origin, node, option);
+      } else {
+        option.set(text_of(origin, key.str(), node));
+      }
+    } catch (const Error& e) {
+      fail_usage("{}:{}: {}", origin, node.source().begin.line, e.what());
+    }
+  }
+}
+
 }  // namespace
 
 std::string join_list(const std::vector<std::string>& members) {
@@ -259,27 +274,10 @@ std::string join_list(const std::vector<std::string>& members) {
   return text;
 }
 
-void Options::load_toml(const fs::path& path) { load_toml_text(read_text(path), path.string()); }
+void Options::load_toml(const fs::path& path) { load_table(read_toml(path), path.string(), *this); }
 
 void Options::load_toml_text(const std::string& text, const std::string& origin) {
-  toml::table table;
-  try {
-    table = toml::parse(text, origin);
-  } catch (const toml::parse_error& e) {
-    fail_usage("{}:{}: {}", origin, e.source().begin.line, e.description());
-  }
-  for (auto&& [key, node] : table) {
-    try {
-      Option& option = at(std::string(key.str()));
-      if (option.tables) {
-        load_tables(origin, node, option);
-      } else {
-        option.set(text_of(origin, key.str(), node));
-      }
-    } catch (const Error& e) {
-      fail_usage("{}:{}: {}", origin, node.source().begin.line, e.what());
-    }
-  }
+  load_table(parse_toml(text, origin), origin, *this);
 }
 
 OptionValues Options::values() const {

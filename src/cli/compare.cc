@@ -1,6 +1,7 @@
 // The main job: train several models alike, test them long, write the report.
 #include "base/context.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "cli/command.h"
 #include "cli/progress.h"
 #include "experiment/experiment.h"
@@ -27,19 +28,22 @@ class CompareCommand : public Command {
     if (threads_ == 0) context.share_cores();
     catch_stop_signals();
     const std::optional<Results> results = run_experiment(context, place_, config_, callbacks());
-    if (!results) {
-      progress_.note("stopped; the same command goes on from here");
-      return 1;
-    }
-    const ReportFiles report = write_report(*results, place_.out);
+    if (!results) return stopped();
+    const ReportFiles report = write_report(*results, place_.out, {.should_stop = stop_requested});
+    if (!report.finished) return stopped();
     for (const std::string& note : report.notes) progress_.note("longshot: " + note);
     for (const Table& table : perplexity_tables(*results)) fmt::print("{}\n", terminal_text(table));
-    fmt::print("{}\n", report.page.string());
+    fmt::print("{}\n", printable(report.page.string()));
     return 0;
   }
 
  private:
   using Model = ExperimentCallbacks::Model;
+
+  int stopped() {
+    progress_.note("stopped; the same command goes on from here");
+    return 1;
+  }
 
   static std::string command_line(const Options& options) {
     std::string command = "longshot compare";

@@ -1,5 +1,6 @@
 #include "base/context.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "cli/command.h"
 #include "cli/progress.h"
 #include "data/token_set.h"
@@ -48,6 +49,7 @@ class EvalCommand : public Command {
     const EvaluationPlan plan = plan_evaluations(
         config_, {.train_length = loaded.info.model.length, .max_length = loaded.model->position().max_length()},
         stream);
+    stream.verify();
     catch_stop_signals();
     print_heading(loaded, plan);
     const Evaluated evaluated =
@@ -76,7 +78,7 @@ class EvalCommand : public Command {
 
   void print_heading(const LoadedModel& loaded, const EvaluationPlan& plan) {
     train_length_ = plan.train_length;
-    fmt::print("{}: position {}, trained at {}\n", args[0], loaded.info.model.position, plan.train_length);
+    fmt::print("{}: position {}, trained at {}\n", printable(args[0]), loaded.info.model.position, plan.train_length);
     if (!plan.evaluations.empty()) {
       fmt::print("{} tokens of '{}' scored at every length, {}\n\n", plan.evaluations[0].tokens, plan.split,
                  config_.modes[0]);

@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "base/printable.h"
 #include "cli/command.h"
 #include "formats/fairseq_model.h"
 #include "run/run_writer.h"
@@ -40,10 +41,11 @@ class ImportCommand : public Command {
     const int64_t step = checkpoint.config().updates;
     run.save({.model = model, .tokenizer = tokenizer.get(), .step = step}, 1);
     run.write_config(toml_of(config));
-    fmt::print("{}: {} parameters, {} layers, dim {}, {} heads, {} words, trained at length {}\n", args[0],
+    fmt::print("{}: {} parameters, {} layers, dim {}, {} heads, {} words, trained at length {}\n", printable(args[0]),
                checkpoint.parameter_count(), config.layers, config.dim, config.heads, config.vocab, config.length);
     fmt::print("position {}{}\nwritten to {}\n", position_,
-               position_ == "alibi" ? " (the default: --position sinusoidal if it was trained with that)" : "", out_);
+               position_ == "alibi" ? " (the default: --position sinusoidal if it was trained with that)" : "",
+               printable(out_));
     return 0;
   }
 

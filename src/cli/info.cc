@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "cli/command.h"
 #include "cli/info_tokens.h"
 #include "cli/info_torch.h"
@@ -59,13 +60,15 @@ class InfoCommand : public Command {
     if (const Json biases = bias_json(*loaded.model); !biases.is_null()) json.update(biases);
     const std::vector<int64_t> steps = checkpoint_steps(run);
     if (!steps.empty()) json["checkpoints"] = steps;
-    if (fs::exists(run.best())) json["best"] = read_json(run.best());
+    const std::optional<BestRecord> best = read_best(run);
+    if (best) json["best"] = write_fields(*best);
     if (json_) {
-      fmt::print("{}\n", json.dump(2));
+      fmt::print("{}\n", dump_json(json, 2));
       return 0;
     }
-    fmt::print("checkpoint    {}\nstep          {}\nparameters    {} ({})\n", loaded.dir.string(), loaded.info.step,
-               loaded.model->parameters().count(), count_text(static_cast<double>(loaded.model->parameters().count())));
+    fmt::print("checkpoint    {}\nstep          {}\nparameters    {} ({})\n", printable(loaded.dir.string()),
+               loaded.info.step, loaded.model->parameters().count(),
+               count_text(static_cast<double>(loaded.model->parameters().count())));
     fmt::print("model         {} layers, dim {}, {} heads of {}, ffn {}, vocabulary {}\n", c.layers, c.dim, c.heads,
                c.head_dim(), c.ffn_dim(), c.vocab);
     fmt::print("position      {} ({})\ntrain length  {}\n", c.position, position_method(c.position).summary, c.length);
@@ -82,10 +85,9 @@ class InfoCommand : public Command {
                  loaded.tokenizer->vocab_size(), loaded.tokenizer->hash());
     }
     if (json.contains("checkpoints")) fmt::print("checkpoints   {}\n", json["checkpoints"].dump());
-    if (json.contains("best")) {
-      const double loss = json["best"].value("valid_loss", 0.0);
-      fmt::print("best          step {}, validation loss {:.4f}, perplexity {:.3f}\n",
-                 json["best"].value("step", int64_t{0}), loss, std::exp(loss));
+    if (best) {
+      fmt::print("best          step {}, validation loss {:.4f}, perplexity {:.3f}\n", best->step, best->valid_loss,
+                 std::exp(best->valid_loss));
     }
     return 0;
   }
@@ -96,11 +98,11 @@ class InfoCommand : public Command {
     for (const NamedTensor& t : file.tensors())
       json.push_back({{"name", t.name}, {"dtype", dtype_name(t.dtype)}, {"shape", t.shape}});
     if (json_) {
-      fmt::print("{}\n", json.dump(2));
+      fmt::print("{}\n", dump_json(json, 2));
       return 0;
     }
     for (const NamedTensor& t : file.tensors())
-      fmt::print("{:<5} {:<16} {}\n", dtype_name(t.dtype), shape_text(t.shape), t.name);
+      fmt::print("{:<5} {:<16} {}\n", dtype_name(t.dtype), shape_text(t.shape), printable(t.name));
     return 0;
   }
 

@@ -86,7 +86,7 @@ Json split_json(const TokenFile& file, const Tokenizer* tokenizer) {
 
 void print_split(const std::string& name, const Json& split) {
   const auto number = [&](const char* key) { return split[key].is_null() ? std::string("?") : split[key].dump(); };
-  fmt::print("{}: {} tokens, {} documents, {} words, {} bytes", name, number("tokens"), number("documents"),
+  fmt::print("{}: {} tokens, {} documents, {} words, {} bytes", printable(name), number("tokens"), number("documents"),
              number("words"), number("bytes"));
   if (!split["tokens_per_word"].is_null())
     fmt::print(", {:.3f} tokens per word", split["tokens_per_word"].get<double>());
@@ -128,22 +128,22 @@ bool print_token_info(const fs::path& path, bool json) {
     Json splits;
     for (const std::string& name : set.names()) splits[name] = split_json(set.split(name), &set.tokenizer());
     if (json) {
-      fmt::print("{}\n", Json{{"tokenizer", tokenizer_json(set.tokenizer())}, {"splits", splits}}.dump(2));
+      fmt::print("{}\n", dump_json(Json{{"tokenizer", tokenizer_json(set.tokenizer())}, {"splits", splits}}, 2));
       return true;
     }
-    fmt::print("{}: {}\n", path.string(), is_data_bin(path) ? "fairseq data-bin" : "token set");
+    fmt::print("{}: {}\n", printable(path.string()), is_data_bin(path) ? "fairseq data-bin" : "token set");
     print_tokenizer(set.tokenizer());
     for (const auto& [name, split] : splits.items()) print_split(name, split);
     return true;
   }
   if (fs::is_regular_file(path) && path.extension() == ".tokens") {
     const Json split = split_json(TokenFile(path), nullptr);
-    json ? fmt::print("{}\n", split.dump(2)) : print_split(path.string(), split);
+    json ? fmt::print("{}\n", dump_json(split, 2)) : print_split(path.string(), split);
     return true;
   }
   if (fs::is_regular_file(path) && is_tokenizer_file(path)) {
     const auto tokenizer = load_tokenizer(path);
-    json ? fmt::print("{}\n", tokenizer_json(*tokenizer).dump(2)) : print_tokenizer(*tokenizer);
+    json ? fmt::print("{}\n", dump_json(tokenizer_json(*tokenizer), 2)) : print_tokenizer(*tokenizer);
     return true;
   }
   return false;

@@ -113,8 +113,8 @@ void print_json(const TorchFile& file, const TensorWalk& walk, const Json& model
 }
 
 void print_text(const TorchFile& file, const TensorWalk& walk, const Json& model, const std::string& why_no_model) {
-  fmt::print("{}: PyTorch file ({} container), {} bytes, {} tensors\n", file.path().string(), container_name(file),
-             file.file_bytes(), walk.rows().size());
+  fmt::print("{}: PyTorch file ({} container), {} bytes, {} tensors\n", printable(file.path().string()),
+             container_name(file), file.file_bytes(), walk.rows().size());
   if (const PickleItems* items = pickle_fields(file.root())) {
     for (const auto& [key, value] : std::span(*items).first(std::min(items->size(), kMaxEntries))) {
       if (file.tensor(value)) continue;

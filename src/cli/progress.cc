@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+
+#include "base/printable.h"
 
 namespace longshot {
 namespace {
@@ -43,7 +46,7 @@ void Progress::show(const std::string& text, bool now) {
 
 void Progress::note(const std::string& text) {
   clear();
-  fmt::print(stderr, "{}\n", text);
+  fmt::print(stderr, "{}\n", printable(text, true));  // it may hold names from files
 }
 
 void Progress::clear() {
@@ -66,7 +69,7 @@ std::string evaluation_text(const EvaluationCallbacks::Progress& p) {
 }
 
 std::string duration_text(double seconds) {
-  const auto s = static_cast<int64_t>(std::llround(std::max(seconds, 0.0)));
+  const auto s = static_cast<int64_t>(std::clamp(seconds + 0.5, 0.0, 1e15));
   if (s < 60) return fmt::format("{} s", s);
   if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
   return fmt::format("{} h {:02} min", s / 3600, s / 60 % 60);

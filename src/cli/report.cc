@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/version.h"
 #include "cli/command.h"
 #include "report/table.h"
@@ -24,9 +25,9 @@ class ReportCommand : public Command {
     if (results.version.empty()) results.version = version();
     if (out_.empty()) out_ = (fs::is_directory(args[0]) ? fs::path(args[0]) : fs::path(args[0]).parent_path()).string();
     const ReportFiles files = write_report(results, out_.empty() ? "." : out_, report_);
-    for (const std::string& note : files.notes) fmt::print(stderr, "longshot: {}\n", note);
+    for (const std::string& note : files.notes) fmt::print(stderr, "longshot: {}\n", printable(note, true));
     for (const Table& table : perplexity_tables(results)) fmt::print("{}\n", terminal_text(table));
-    fmt::print("{}\n", files.page.string());
+    fmt::print("{}\n", printable(files.page.string()));
     return 0;
   }
 

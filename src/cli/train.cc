@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "cli/command.h"
 #include "cli/progress.h"
 #include "evaluate/validation.h"
@@ -70,7 +71,7 @@ class TrainCommand : public Command {
     if (r.valid_loss) {
       fmt::print(", validation loss {:.4f}, perplexity {:.3f}", *r.valid_loss, std::exp(*r.valid_loss));
     }
-    fmt::print("\n{}\n", request_.out);
+    fmt::print("\n{}\n", printable(request_.out));
   }
 
   int report_costs(Context& context) {

@@ -317,6 +317,9 @@ void spool(const fs::path& from, const fs::path& to, const std::function<void(ui
   const int fd = from == "-" ? ::dup(STDIN_FILENO) : ::open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   require(fd >= 0, "{}: cannot open: {}", from.string(), std::strerror(errno));
   const std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* open) { ::close(*open); });
+  struct stat status {};
+  const bool device = ::fstat(fd, &status) != 0 || S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode);
+  require(!device || ::isatty(fd), "{}: is a device, neither a file nor a pipe: it may have no end", from.string());
   OutputFile out(to);
   std::vector<char> block(1 << 20);
   while (true) {

@@ -180,6 +180,13 @@ uint64_t TokenFile::computed_hash() const {
   return add_to_hash(hash, std::as_bytes(documents_));
 }
 
+void TokenFile::verify() const {
+  if (!data_hash_) return;
+  const uint64_t found = computed_hash();
+  require(found == *data_hash_, "{}: its ids have the hash {:016x}, but {:016x} was written. The file is damaged.",
+          path().string(), found, *data_hash_);
+}
+
 namespace {
 
 // Undoes finish(), where it came to its end.

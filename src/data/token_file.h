@@ -69,6 +69,8 @@ class TokenFile {
   uint64_t data_hash() const { return data_hash_ ? *data_hash_ : computed_hash(); }
   // The same from the data themselves. Throws if an id is not below the vocabulary size.
   uint64_t computed_hash() const;
+  // Throws if the ids are not those the header's hash was taken of. Reads them all; without such a hash, nothing.
+  void verify() const;
 
  private:
   MappedFile file_;

@@ -57,13 +57,15 @@ Scored scored_of(const EvaluationConfig& config) {
 
 void check_numbers(const EvaluationConfig& config) {
   for (const int64_t length : config.lengths)
-    require_usage(length > 0, "a window of length {}: it must be positive", length);
+    require_usage(length > 0 && length <= kLongestLength, "a window of length {}: it must be positive and at most {}",
+                  length, kLongestLength);
   require_usage(config.stride >= 0, "--stride must not be negative, but is {}", config.stride);
   require_usage(std::ranges::count(config.modes, "sliding") > 0 || (config.stride == 0 && config.sliding_tokens == 0),
                 "a stride is for sliding windows, but these are nonoverlapping: ask for sliding ones too");
   require_usage(config.max_tokens >= 0 && config.sliding_tokens >= 0,
                 "a number of tokens to score must not be negative");
-  require_usage(config.batch_tokens > 0, "--batch-tokens must be positive, not {}", config.batch_tokens);
+  require_usage(config.batch_tokens > 0 && config.batch_tokens <= kLongestLength,
+                "--batch-tokens must be positive and at most {}, not {}", kLongestLength, config.batch_tokens);
 }
 
 std::vector<int64_t> lengths_of(const EvaluationConfig& config, int64_t train_length) {

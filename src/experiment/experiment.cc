@@ -72,7 +72,9 @@ class Experiment {
 
   // What was true when the experiment began; kept for later starts of the same experiment.
   Results opening() const {
-    const TokenFile& train = tokens_.split("train");
+    const TokenFile &train = tokens_.split("train"), &test = tokens_.split(config_.test.split);
+    train.verify();
+    test.verify();
     Results now{.version = version(),
                 .machine = this_machine(context_.threads()),
                 .date = utc_now(),
@@ -83,7 +85,7 @@ class Experiment {
                          .vocabulary = tokens_.tokenizer().vocab_size(),
                          .train_tokens = train.size(),
                          .train_data = hex(train.data_hash()),
-                         .test_data = hex(tokens_.split(config_.test.split).data_hash())}};
+                         .test_data = hex(test.data_hash())}};
     if (!fs::exists(dir_.plan())) {
       write_json(dir_.plan(), now.to_json());
       return now;

@@ -10,6 +10,8 @@
 namespace longshot {
 namespace {
 
+constexpr double kLongestTraining = 1e8;  // seconds: three years
+
 const std::vector<std::string> kPaperPositions = {"alibi", "sinusoidal", "rotary", "t5"};
 
 // A variant before its seeds: overrides in the order they are applied.
@@ -89,6 +91,8 @@ void check(ModelPlan& plan, const EvaluationConfig& test, const TokenSet& tokens
   plan.model.vocab = tokens.tokenizer().vocab_size();
   plan.model.validate();
   plan.train.validate(plan.model.length);
+  require_usage(plan.train.seed <= INT64_MAX, "variant {}: seeds of a comparison are at most {}, not {}", plan.variant,
+                INT64_MAX, plan.train.seed);
   Transformer model(plan.model, true, Transformer::Memory::kReserved);
   require(tokens.split("train").size() > plan.model.length, "{}: {} training tokens do not fill one sequence of {}",
           tokens.path().string(), tokens.split("train").size(), plan.model.length);
@@ -128,8 +132,13 @@ std::string ExperimentConfig::to_toml() const {
 
 std::vector<ModelPlan> plan_models(const ExperimentConfig& config, const TokenSet& tokens) {
   for (const int64_t seed : config.seeds) require_usage(seed >= 0, "--seeds: {} is negative", seed);
-  require_usage(std::isfinite(config.equal_time) && config.equal_time >= 0,
-                "--equal-time must not be negative, but is {}", config.equal_time);
+  require_usage(config.equal_time >= 0 && config.equal_time <= kLongestTraining,
+                "--equal-time must not be negative and at most {} seconds, but is {}", kLongestTraining,
+                config.equal_time);
+  for (const int64_t length : config.train_lengths) {
+    require_usage(length > 0 && length <= kLongestLength, "--train-lengths: {} is not between 1 and {}", length,
+                  kLongestLength);
+  }
   require_usage(config.train.eval_every == 0 || tokens.has("valid"),
                 "{}: --eval-every needs a split 'valid'; there are: {}", tokens.path().string(),
                 fmt::join(tokens.names(), ", "));

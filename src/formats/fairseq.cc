@@ -108,7 +108,10 @@ int64_t updates_of(const TorchFile& file) {
   const auto* list = history ? history->get<PickleSequence>() : nullptr;
   const PickleItems* last = list && !list->elements.empty() ? pickle_fields(list->elements.back()) : nullptr;
   const PickleValue updates = last ? find_field(*last, "num_updates") : nullptr;
-  return updates ? pickle_int(updates).value_or(0) : 0;
+  const int64_t count = updates ? pickle_int(updates).value_or(0) : 0;
+  require(count >= 0 && count <= int64_t{1} << 53, "{}: num_updates is {}, no number of updates", file.path().string(),
+          count);
+  return count;
 }
 
 void refuse_other_models(const TorchFile& file, const Settings& s) {

@@ -166,6 +166,10 @@ StoredEntries zip_entries(std::span<const std::byte> bytes, const std::string& n
             shown(entry.name));
     extents.push_back({entry.header, end, entry.name});
   }
+  const auto has_none = [](const auto& entry) { return entry.second.crc32 == 0u; };
+  if (std::all_of(entries.begin(), entries.end(), has_none)) {
+    for (auto& [entry, stored] : entries) stored.crc32.reset();
+  }
   extents.push_back({directory.offset, directory.offset + directory.size, "the directory"});
   std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < extents.size(); ++i) {
@@ -176,13 +180,13 @@ StoredEntries zip_entries(std::span<const std::byte> bytes, const std::string& n
 }
 
 void check_crc32(const StoredEntry& entry, std::string_view entry_name, const std::string& name) {
-  if (entry.crc32 == 0) return;
+  if (!entry.crc32) return;
   const auto* data = reinterpret_cast<const Bytef*>(entry.data.data());
   const auto found = static_cast<uint32_t>(crc32_z(crc32_z(0, nullptr, 0), data, entry.data.size()));
-  require(found == entry.crc32,
+  require(found == *entry.crc32,
           "{}: zip entry {} has the checksum {:08x}, not the {:08x} it was written with. The file "
           "is damaged.",
-          name, shown(entry_name), found, entry.crc32);
+          name, shown(entry_name), found, *entry.crc32);
 }
 
 }  // namespace longshot

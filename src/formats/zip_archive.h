@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,7 +14,7 @@ bool looks_like_zip(std::span<const std::byte> file);
 
 struct StoredEntry {
   std::span<const std::byte> data;
-  uint32_t crc32 = 0;  // 0: the writer recorded none (PyTorch can be told to leave it out)
+  std::optional<uint32_t> crc32;  // none: PyTorch was told to leave them out, and every entry has 0
 };
 using StoredEntries = std::map<std::string, StoredEntry, std::less<>>;
 

@@ -52,19 +52,23 @@ std::unique_ptr<Position> ModelConfig::make_position() const {
 }
 
 void ModelConfig::validate() {
-  const auto positive = [](const char* name, int64_t value) {
+  const auto from_one_to = [](int64_t most, const char* name, int64_t value) {
     require_usage(value > 0, "--{} must be positive, not {}", name, value);
+    require_usage(value <= most, "--{} must be at most {}, not {}", name, most, value);
   };
-  positive("layers", layers);
-  positive("dim", dim);
-  positive("heads", heads);
-  positive("length", length);
+  from_one_to(1 << 14, "layers", layers);
+  from_one_to(1 << 20, "dim", dim);
+  from_one_to(1 << 20, "heads", heads);
+  from_one_to(kLongestLength, "length", length);
   require_usage(ffn >= 0, "--ffn must be positive, or 0 for 4 * dim; not {}", ffn);
+  from_one_to(1 << 22, "ffn", ffn_dim());
   require_usage(dim % heads == 0, "--heads ({}) must divide --dim ({})", heads, dim);
   require_usage(head_dim() <= 512, "--dim / --heads is {}, but the head dimension can be at most 512", head_dim());
-  require_usage(dim <= 1 << 20 && ffn_dim() <= 1 << 22 && layers <= 1 << 16 && length <= INT32_MAX,
-                "the model is too large: {} layers, dim {}, ffn {}, length {}", layers, dim, ffn_dim(), length);
   require(vocab > 0 && vocab <= INT32_MAX, "vocabulary size {} is not possible", vocab);
+  const double weights = static_cast<double>(layers) * static_cast<double>(dim * (4 * dim + 2 * ffn_dim())) +
+                         static_cast<double>(vocab * dim);
+  require_usage(weights <= 1e12, "a model of {} layers, dim {}, ffn {} and {} tokens has {:.2g} weights: too many",
+                layers, dim, ffn_dim(), vocab, weights);
   const auto rate = [](const char* name, double value) {
     require_usage(value >= 0 && value < 1, "--{} must be in [0, 1), not {}", name, value);
   };

@@ -16,6 +16,8 @@ constexpr Choice<NormKind> kNormKinds[] = {{"layernorm", NormKind::kLayerNorm}, 
 enum class NormPosition { kPre, kPost };
 constexpr Choice<NormPosition> kNormPositions[] = {{"pre", NormPosition::kPre}, {"post", NormPosition::kPost}};
 
+constexpr int64_t kLongestLength = int64_t{1} << 30;  // of a sequence, in tokens
+
 struct ModelConfig {
   int64_t layers = 4;
   int64_t dim = 256;

@@ -14,6 +14,8 @@
 namespace longshot {
 namespace {
 
+constexpr double kSteepest = 1000;  // a neighbour then weighs e^-1000 of the token itself: nothing
+
 double slope_of_power_of_two(int64_t heads, int64_t h) {
   return std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(heads));
 }
@@ -39,7 +41,8 @@ struct AlibiOptions : MethodOptions<AlibiOptions> {
   std::vector<float> slopes_of(int64_t heads) const {
     if (slopes.empty()) return paper_slopes(heads);
     for (const double slope : slopes) {
-      require_usage(std::isfinite(static_cast<float>(slope)), "--alibi-slopes: {} is not finite", slope);
+      require_usage(std::abs(slope) <= kSteepest, "--alibi-slopes: {} is not between -{} and {}", slope, kSteepest,
+                    kSteepest);
     }
     require_usage(static_cast<int64_t>(slopes.size()) == heads, "--alibi-slopes has {} slopes, the model {} heads",
                   slopes.size(), heads);

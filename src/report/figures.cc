@@ -142,7 +142,8 @@ std::string gnuplot_script(const Chart& chart) {
   return out;
 }
 
-FigureFiles write_figures(const std::vector<Chart>& charts, const fs::path& dir, const std::string& gnuplot) {
+FigureFiles write_figures(const std::vector<Chart>& charts, const fs::path& dir, const std::string& gnuplot,
+                          const std::function<bool()>& should_stop) {
   FigureFiles made;
   make_subdirectory(dir);
   for (const Chart& chart : charts) {
@@ -152,6 +153,10 @@ FigureFiles write_figures(const std::vector<Chart>& charts, const fs::path& dir,
     if (!made.note.empty()) continue;
     for (const char* kind : {".svg", ".png"}) fs::remove(dir / (chart.id + kind));  // gnuplot would follow a link
     made.note = run_in(dir, gnuplot, script);
+    if (should_stop()) {  // what a terminal's Ctrl-C does to gnuplot is no fault of gnuplot's
+      made.finished = false;
+      return made;
+    }
     if (!made.note.empty()) continue;
     made.files.push_back(dir / (chart.id + ".svg"));
     made.files.push_back(dir / (chart.id + ".png"));

@@ -196,8 +196,9 @@ Section bias_section(const Results& results) {
     if (run == results.runs.end()) continue;
     const auto colour = std::find(positions.begin(), positions.end(), position) - positions.begin();
     section.body +=
-        fmt::format("<figure class=\"c{}\"><h3>{}: {} heads{}, {} tokens</h3>{}</figure>\n", colour % kGrey,
+        fmt::format("<figure class=\"c{}\"><h3>{}: {} heads{}{}, {} tokens</h3>{}</figure>\n", colour % kGrey,
                     escape_html(method_title(position)), run->biases->heads,
+                    run->biases->heads > kMostBiasMatrices ? fmt::format(" (the first {})", kMostBiasMatrices) : "",
                     run->biases->slopes.empty() ? fmt::format(", layer {}, learned", run->biases->layer + 1) : "",
                     run->train_length, bias_matrices_svg(*run->biases, run->train_length));
   }

@@ -13,7 +13,9 @@ ReportFiles write_report(const Results& results, const fs::path& dir, const Repo
   ReportFiles files{.page = dir / "report.html", .figures = {}, .notes = {}};
   PageOptions page;
   if (options.figures) {
-    FigureFiles figures = write_figures(all_charts(results), dir / "figures", options.gnuplot);
+    FigureFiles figures = write_figures(all_charts(results), dir / "figures", options.gnuplot, options.should_stop);
+    files.finished = figures.finished;
+    if (!files.finished) return files;
     files.figures = std::move(figures.files);
     if (!figures.note.empty()) files.notes.push_back(figures.note);
     page.note = figures.note;

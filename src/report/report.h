@@ -1,5 +1,6 @@
 // A directory with report.html and figures/ from results.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,14 @@ struct ReportOptions {
   bool figures = true;
   std::string chart_js = kChartJs;
   std::string gnuplot = "gnuplot";
+  std::function<bool()> should_stop = [] { return false; };  // asked after every figure
 };
 
 struct ReportFiles {
   fs::path page;
   std::vector<fs::path> figures;
   std::vector<std::string> notes;  // what is missing and what would bring it
+  bool finished = true;            // false: stopped before the page was written
 };
 
 ReportFiles write_report(const Results& results, const fs::path& dir, const ReportOptions& options = {});

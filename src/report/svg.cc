@@ -163,13 +163,14 @@ std::string bias_matrices_svg(const Biases& biases, int64_t tokens) {
   constexpr int64_t kMostCells = 24, kAcross = 8;
   const int64_t stride = (tokens + kMostCells - 1) / kMostCells, size = (tokens + stride - 1) / stride;
   const double side = kCell * static_cast<double>(size);
-  const int64_t columns = std::min(biases.heads, kAcross), rows = (biases.heads + kAcross - 1) / kAcross;
+  const int64_t heads = std::min(biases.heads, kMostBiasMatrices);
+  const int64_t columns = std::min(heads, kAcross), rows = (heads + kAcross - 1) / kAcross;
   const double width = static_cast<double>(columns) * (side + kGap) - kGap;
   std::string out = fmt::format(
       "<svg class=\"biases\" viewBox=\"0 0 {:.0f} {:.0f}\" style=\"max-width:{:.0f}px\" role=\"img\" "
       "aria-label=\"bias matrices\">",
       width, static_cast<double>(rows) * (side + kLabel + 8), 1.5 * width);
-  for (int64_t h = 0; h < biases.heads; ++h) {
+  for (int64_t h = 0; h < heads; ++h) {
     const auto head = static_cast<size_t>(h);
     const auto bias_at = [&](int64_t cell) { return biases.at(head, static_cast<size_t>(cell * stride)); };
     double largest = bias_at(0);

@@ -12,7 +12,8 @@ std::string chart_svg(const Chart& chart);
 
 // One triangle of queries (down) and keys (across) per head: how much of the attention the bias leaves to a
 // key when all keys match equally well, exp(b_h(i - j)) relative to the row's largest. It covers `tokens`
-// tokens; a cell may stand for several.
+// tokens; a cell may stand for several. Of many heads the first are drawn.
+inline constexpr int64_t kMostBiasMatrices = 64;
 std::string bias_matrices_svg(const Biases& biases, int64_t tokens);
 
 }  // namespace longshot

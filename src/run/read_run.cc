@@ -1,12 +1,11 @@
 #include "run/read_run.h"
 
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <set>
 #include <sstream>
 
 #include "base/error.h"
+#include "base/toml.h"
 #include "run/metrics.h"
 
 namespace longshot {
@@ -24,18 +23,14 @@ struct Config {
 Config read_config(const RunDir& run) {
   Config config;
   const std::string path = run.config().string();
-  try {
-    toml::table table = toml::parse(read_text(run.config()), path);
-    config.record.position = table["position"].value_or(std::string());
-    config.record.train_length = table["length"].value_or(int64_t{0});
-    if (const auto seed = table["seed"].value<int64_t>()) config.record.seed = *seed;
-    for (const std::string& key : kImmaterial) table.erase(key);
-    std::ostringstream text;
-    text << table;
-    config.variant = text.str();
-  } catch (const toml::parse_error& e) {
-    fail("{}: cannot be read: {}", path, e.description());
-  }
+  toml::table table = read_toml(run.config());
+  config.record.position = table["position"].value_or(std::string());
+  config.record.train_length = table["length"].value_or(int64_t{0});
+  if (const auto seed = table["seed"].value<int64_t>()) config.record.seed = *seed;
+  for (const std::string& key : kImmaterial) table.erase(key);
+  std::ostringstream text;
+  text << table;
+  config.variant = text.str();
   require(!config.record.position.empty() && config.record.train_length > 0,
           "{}: 'position' or 'length' is missing. Is it the directory of a run?", path);
   config.record.name = run.path().filename().string();

@@ -33,7 +33,7 @@ void OptimizerConfig::validate() const {
   share("beta1", beta1);
   share("beta2", beta2);
   share("momentum", momentum);
-  require_usage(eps > 0, "--eps must be positive, not {}", eps);
+  require_usage(eps > 0 && std::isfinite(eps), "--eps must be positive, not {}", eps);
   require_usage(weight_decay >= 0 && std::isfinite(weight_decay), "--weight-decay must not be negative, but is {}",
                 weight_decay);
   require_usage(clip >= 0, "--clip must not be negative, but is {}", clip);

@@ -24,6 +24,11 @@ void ScheduleConfig::validate(int64_t steps) {
   require_usage(warmup < steps || schedule == Schedule::kConstant || schedule == Schedule::kInverseSqrt,
                 "--warmup ({}) must be below --steps ({})", warmup, steps);
   require_usage(min_lr >= 0 && min_lr <= 1, "--min-lr must be in [0, 1], not {}", min_lr);
+  const auto rate = [](const char* name, double value) {
+    require_usage(value >= 0 && std::isfinite(value), "--{} must not be negative, but is {}", name, value);
+  };
+  rate("warmup-init-lr", warmup_init_lr);
+  rate("paper-min-lr", paper_min_lr);
 }
 
 double learning_rate(const ScheduleConfig& c, int64_t steps, int64_t updates) {

@@ -25,8 +25,18 @@ void TrainConfig::fields(Options& o) {
   optimizer.fields(o);
 }
 
+namespace {
+
+constexpr int64_t kMostSteps = int64_t{1} << 32, kMostBatchTokens = int64_t{1} << 26;
+
+}  // namespace
+
 void TrainConfig::validate(int64_t length) {
-  require_usage(steps > 0, "--steps must be positive, not {}", steps);
+  require_usage(steps > 0 && steps <= kMostSteps, "--steps must be positive and at most {}, not {}", kMostSteps, steps);
+  for (const auto& [name, tokens] :
+       {std::pair("batch-tokens", batch_tokens), std::pair("micro-batch-tokens", micro_batch_tokens)}) {
+    require_usage(tokens <= kMostBatchTokens, "--{} must be at most {}, not {}", name, kMostBatchTokens, tokens);
+  }
   require_usage(batch_tokens >= length, "--batch-tokens ({}) must hold at least one sequence of --length {}",
                 batch_tokens, length);
   require_usage(micro_batch_tokens == 0 || micro_batch_tokens >= length,

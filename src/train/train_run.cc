@@ -74,8 +74,9 @@ void restore(Trainer& trainer, const RunWriter& run, int64_t step, const TrainRe
   } catch (const Error& e) {
     const std::vector<int64_t>& steps = run.checkpoints();
     const auto place = std::ranges::find(steps, step);
-    if (place == steps.begin()) throw;
-    fail("{} The checkpoint before it can be used: --resume-step {}", e.what(), *(place - 1));
+    const std::string then =
+        place == steps.begin() ? "training begins anew" : fmt::format("training goes on from step {}", *(place - 1));
+    fail("{} Move {} away, and {}.", e.what(), dir.string(), then);
   }
   require_same_run(dir, info, request, tokens);
   trainer.restore(dir, info);
@@ -117,6 +118,7 @@ TrainerCallbacks trainer_callbacks(const TrainEvents& events, const TrainRequest
                 request.train.eval_every, request.data);
   if (!can || !events.validate) return callbacks;
   const TokenFile& valid = tokens.split("valid");
+  valid.verify();
   const int64_t count = request.eval_tokens > 0 ? std::min(request.eval_tokens, valid.size()) : valid.size();
   callbacks.validate = [&events, &model, &valid, count] { return events.validate(model, valid, count); };
   return callbacks;
@@ -149,11 +151,13 @@ void apply_implied_options(const TrainRequest& request, Options& options) {
 TrainResult train_run(Context& context, TrainRequest request, const TrainEvents& events) {
   require_usage(!request.data.empty(), "training needs --data DIR, a token set made by `longshot prepare`");
   require_usage(!request.out.empty(), "training needs --out DIR, the directory of the run");
+  require_usage(request.resume_step >= 0, "--resume-step must not be negative, but is {}", request.resume_step);
   require_usage(request.eval_tokens >= 0, "--eval-tokens must not be negative, but is {}", request.eval_tokens);
   const TokenSet tokens(request.data);
   request.model.vocab = tokens.tokenizer().vocab_size();
   request.model.validate();
   request.train.validate(request.model.length);
+  tokens.split("train").verify();
   Transformer model(request.model, true);
   const TrainerCallbacks callbacks = trainer_callbacks(events, request, tokens, model);
 

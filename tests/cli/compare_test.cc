@@ -114,6 +114,17 @@ TEST(Compare, EqualTimeChoosesTheSteps) {
   EXPECT_LT(steps("short", "0.2"), steps("long", "2"));
 }
 
+TEST(Compare, AnEqualTimeThatEndsInTheWarmUpIsRefused) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  auto arguments = compare_arguments(dir, "out");
+  arguments.insert(arguments.end(), {"--equal-time", "0.001", "--warmup", "39"});
+  const Outcome o = longshot_run(dir, joined(arguments));
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("--warmup (39) must be below --steps (10)"));
+  EXPECT_FALSE(fs::exists(dir / "out/runs/alibi-L16-s1/equal-time.json")) << "a longer time would be refused too";
+}
+
 TEST(Compare, OtherOptionsNeedAnotherDirectory) {
   ScratchDir dir;
   write_token_set(dir / "data", 3000);
@@ -173,6 +184,58 @@ TEST(Compare, MistakesAreFoundBeforeTraining) {
     EXPECT_THAT(o.err, testing::Not(HasSubstr("training at"))) << mistake;
     EXPECT_FALSE(fs::exists(dir / "out" / "compare.json")) << mistake;
   }
+}
+
+// gnuplot of a user who presses Ctrl-C: the signal reaches it and the program.
+TEST(Compare, StoppedWhileItDrawsItSaysSoAndGoesOn) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  make_directories(dir / "bin");
+  write_atomically(dir / "bin/gnuplot", "#!/bin/sh\nkill -INT $PPID\nsleep 0.2\nexit 130\n");
+  fs::permissions(dir / "bin/gnuplot", fs::perms::owner_all);
+  const std::string arguments = joined(compare_arguments(dir, "out"));
+  const Outcome o = shell(dir, fmt::format("PATH={}:$PATH {} {}", (dir / "bin").string(), LONGSHOT_PROGRAM, arguments));
+  EXPECT_EQ(o.code, 1) << o.err;
+  EXPECT_THAT(o.err,
+              testing::AllOf(HasSubstr("stopped; the same command goes on"), testing::Not(HasSubstr("gnuplot"))));
+  EXPECT_FALSE(fs::exists(dir / "out/report.html"));
+  const Outcome again = longshot_run(dir, arguments);
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_TRUE(fs::exists(dir / "out/report.html"));
+  for (const auto& entry : fs::directory_iterator(dir / "out/figures")) {
+    if (entry.path().extension() != ".gp") continue;
+    EXPECT_TRUE(fs::exists(fs::path(entry.path()).replace_extension(".svg"))) << entry.path();
+  }
+}
+
+TEST(Compare, ADamagedCheckpointIsToldWithAdviceThatHelps) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  const std::string arguments = joined(compare_arguments(dir, "out"));
+  ASSERT_EQ(longshot_run(dir, arguments).code, 0);
+  const Json whole = results_of(dir, "out");
+  const RunDir run(dir / "out/runs/alibi-L16-s1");
+  fs::remove(run.record());  // as if it had been killed before the test
+  write_atomically(run.checkpoint(40) / kModelFile, "");
+  const Outcome o = longshot_run(dir, arguments);
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, testing::AllOf(HasSubstr("Move " + run.checkpoint(40).string() + " away"),
+                                    HasSubstr("from step 35"), testing::Not(HasSubstr("--resume-step"))));
+  fs::rename(run.checkpoint(40), dir / "damaged");
+  EXPECT_EQ(longshot_run(dir, arguments).code, 0);
+  EXPECT_EQ(results_of(dir, "out"), whole);
+}
+
+TEST(Compare, ChangedTokensAreToldBeforeTraining) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  std::string bytes = read_text(dir / "data/valid.tokens");
+  bytes[72] ^= 1;  // the first id: another byte of the vocabulary
+  write_atomically(dir / "data/valid.tokens", bytes);
+  const Outcome o = longshot_run(dir, joined(compare_arguments(dir, "out")));
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err,
+              testing::AllOf(HasSubstr("valid.tokens"), HasSubstr("damaged"), testing::Not(HasSubstr("training at"))));
 }
 
 TEST(Compare, VariantsOfARecipe) {

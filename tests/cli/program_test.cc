@@ -16,13 +16,17 @@ const char* kSmall = "--layers 2 --dim 32 --heads 4 --length 24 --batch-tokens 2
 
 TEST(Program, HelpEverywhere) {
   ScratchDir dir;
-  EXPECT_EQ(longshot_run(dir, "--help").code, 0);
+  const Outcome all = longshot_run(dir, "--help");
+  EXPECT_EQ(all.code, 0);
   EXPECT_EQ(longshot_run(dir, "").code, 2);
   EXPECT_THAT(longshot_run(dir, "--version").out, HasSubstr("longshot "));
   for (const char* command :
        {"prepare", "train", "eval", "compare", "report", "import", "info", "bench", "positions"}) {
     const Outcome help = longshot_run(dir, std::string(command) + " --help");
     EXPECT_EQ(help.code, 0) << command;
+    const std::string line = fmt::format("\n  {} ", command);
+    EXPECT_NE(all.out.find(line), all.out.npos) << command;
+    EXPECT_EQ(all.out.find(line), all.out.rfind(line)) << command << " is listed twice";
     EXPECT_THAT(help.out, HasSubstr("usage: longshot " + std::string(command)));
     EXPECT_EQ(longshot_run(dir, std::string(command) + " --print-config").code, 0) << command;
   }
@@ -113,6 +117,7 @@ TEST(Program, BadInputGetsAMessageAndACode) {
   expect("train --data /nonexistent --out " + run, 1, "/nonexistent");
   expect(train + "--heads 5", 2, "--heads (5) must divide --dim (32)");
   expect(train + "--length 0", 2, "--length must be positive");
+  expect(train + "--dim 1040 --heads 2", 2, "the head dimension can be at most 512");
   expect(train + "--batch-tokens 10", 2, "--batch-tokens (10)");
   expect(train + "--dropout 1.5", 2, "--dropout");
   expect(train + "--lr nan", 2, "--lr");
@@ -226,6 +231,29 @@ TEST(Program, KilledTenTimesAndResumedEndsWithTheSameBits) {
   const fs::path a = RunDir(dir / "whole").checkpoint(120), b = RunDir(dir / "killed").checkpoint(120);
   EXPECT_TRUE(read_text(a / kModelFile) == read_text(b / kModelFile));
   EXPECT_TRUE(read_text(a / kOptimizerFile) == read_text(b / kOptimizerFile));
+}
+
+// The second Ctrl-C ends the process at once. What was trained is saved before validation begins.
+TEST(Program, TwoInterruptsDuringValidationLoseNothing) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 400'000);
+  const RunDir run(dir / "run");
+  std::vector<std::string> arguments = train_arguments(dir / "data", run.path());
+  arguments.insert(arguments.end(), {"--steps", "20", "--save-every", "0", "--eval-every", "10", "--eval-tokens", "0"});
+  const pid_t child = start(arguments);
+  const bool saved = wait_until([&] { return fs::exists(run.checkpoint(10)); });
+  ::kill(child, SIGINT);
+  ::kill(child, SIGTERM);  // two of one kind that nobody has taken yet are one
+  const int status = end_of(child);
+  ASSERT_TRUE(saved);
+  EXPECT_TRUE(WIFSIGNALED(status)) << "it ended before the second: the test shows nothing";
+  EXPECT_EQ(read_checkpoint(run.checkpoint(10)).step, 10);
+  EXPECT_THAT(read_text(run.metrics()), testing::Not(HasSubstr("valid_loss\":"))) << "validation had ended";
+  arguments.insert(arguments.end(), {"--eval-tokens", "100"});
+  ASSERT_EQ(longshot_run(dir, joined(arguments)).code, 0);
+  int validated = 0;
+  for (const MetricsRecord& record : read_metrics(run)) validated += record.valid_loss.has_value();
+  EXPECT_EQ(validated, 2);
 }
 
 TEST(Program, InterruptSavesAndEnds) {

@@ -26,8 +26,7 @@ inline Outcome longshot_run(const ScratchDir& dir, const std::string& arguments)
   return shell(dir, std::string(LONGSHOT_PROGRAM) + " " + arguments);
 }
 
-// Starts the program, waits, sends a signal. Returns its exit status.
-inline int run_and_signal(const std::vector<std::string>& arguments, std::chrono::milliseconds delay, int signal) {
+inline pid_t start(const std::vector<std::string>& arguments) {
   const pid_t child = ::fork();
   if (child == 0) {
     std::vector<char*> argv;
@@ -39,11 +38,30 @@ inline int run_and_signal(const std::vector<std::string>& arguments, std::chrono
     ::execv(argv[0], argv.data());
     std::_Exit(127);
   }
-  std::this_thread::sleep_for(delay);
-  ::kill(child, signal);
+  return child;
+}
+
+inline int end_of(pid_t child) {
   int status = 0;
   ::waitpid(child, &status, 0);
   return status;
+}
+
+// Starts the program, waits, sends a signal. Returns its exit status.
+inline int run_and_signal(const std::vector<std::string>& arguments, std::chrono::milliseconds delay, int signal) {
+  const pid_t child = start(arguments);
+  std::this_thread::sleep_for(delay);
+  ::kill(child, signal);
+  return end_of(child);
+}
+
+// False if it is not so within a minute.
+inline bool wait_until(const std::function<bool()>& holds) {
+  for (int tries = 0; tries < 60'000; ++tries) {
+    if (holds()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
 }
 
 inline std::string joined(const std::vector<std::string>& words) {

@@ -1,4 +1,5 @@
 // What reaches the terminal, and how the program ends, whatever the files are.
+#include "formats/safetensors.h"
 #include "formats/torch_builder.h"
 #include "support.h"
 
@@ -27,6 +28,30 @@ TEST(Terminal, NoControlCharacterOfANameReachesIt) {
   EXPECT_EQ(info.code, 0) << info.err;
   EXPECT_THAT(info.out,
               AllOf(HasSubstr("\\x1b]0;owned\\x07\\u009b1m"), Not(HasSubstr("\x1b")), Not(HasSubstr("\xC2\x9B"))));
+}
+
+TEST(Terminal, NamesOfRunsAndTensorsAreShownNotObeyed) {
+  const ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  const std::string evil = "\x1b[31m\xE9";  // an escape sequence, and a byte that is not UTF-8
+  const std::string run = (dir / evil).string(), data = (dir / "data").string();
+  fs::copy_file(dir / "data/valid.tokens", dir / ("data/" + evil + ".tokens"));
+  const auto clean = [&](const std::string& arguments) {
+    const Outcome o = shell(dir, std::string(LONGSHOT_PROGRAM) + " " + arguments);
+    EXPECT_EQ(o.code, 0) << arguments << "\n" << o.err;
+    EXPECT_THAT(o.out + o.err, AllOf(HasSubstr("[31m"), Not(HasSubstr("\x1b")), Not(HasSubstr("\xE9")))) << arguments;
+  };
+  clean(fmt::format("train --data {} --out '{}' --steps 2 --layers 1 --dim 16 --heads 2 --length 24", data, run));
+  clean(fmt::format("eval '{}' --data {} --lengths 24", run, data));
+  clean(fmt::format("info '{}'", run));
+  clean(fmt::format("info --json '{}'", run));
+  clean(fmt::format("info {}", data));
+  clean(fmt::format("info --json {}", data));
+  clean(fmt::format("report '{}' --no-figures", run));
+  const std::vector<float> numbers{1};
+  write_safetensors(dir / "x.safetensors",
+                    std::vector<NamedTensor>{{"\x1b[31m", DType::kF32, {1}, std::as_bytes(std::span(numbers))}});
+  clean(fmt::format("info {}", (dir / "x.safetensors").string()));
 }
 
 // 90,000 recalls of one long name: gigabytes, once.

@@ -11,6 +11,7 @@
 #include "data/text_input.h"
 #include "data/token_set.h"
 #include "helpers.h"
+#include "renameat2.h"
 
 namespace longshot {
 namespace {
@@ -67,6 +68,21 @@ TEST_F(PrepareSafety, OverwriteRemovesATokenSetAndNothingElse) {
   dir_.file("thesis/tokenizer.json", "{}");
   EXPECT_THAT(refusal(c), AllOf(HasSubstr("chapter.tex"), HasSubstr("tokenizer.json")));
   EXPECT_EQ(contents(dir_ / "thesis").size(), 2u);
+}
+
+TEST_F(PrepareSafety, OverwritesWhetherOrNotNamesCanBeExchanged) {
+  PrepareConfig c = config();
+  c.overwrite = true;
+  for (const bool can : {true, false}) {
+    c.train = {dir_.file("a.txt", "some text\n")};
+    prepare(test_context(), c, {});
+    c.train = {dir_.file("a.txt", "some other text\n")};
+    can_exchange = can;
+    prepare(test_context(), c, {});
+    can_exchange = true;
+    EXPECT_EQ(TokenSet(dir_ / "set").split("train").size(), 16);
+    EXPECT_THAT(names(), ElementsAre("a.txt", "set"));
+  }
 }
 
 TEST_F(PrepareSafety, TheInputIsNeverInsideWhatIsReplaced) {

@@ -66,6 +66,16 @@ TEST_F(PrepareTest, SplitsGivenAsFiles) {
   EXPECT_EQ(read_json(dir_ / "set/meta.json")["tokenizer"]["name"], "word");
 }
 
+// A word each would be a vocabulary as large as the text.
+TEST_F(PrepareTest, TheDefaultTokenizerHasABoundedVocabulary) {
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += fmt::format("word{} ", i * 7919);
+  PrepareConfig c;
+  c.train = {dir_.file("a.txt", text)};
+  c.out = (dir_ / "set").string();
+  EXPECT_LE(prepare(test_context(), c, {}).vocab_size, 8192);
+}
+
 TEST_F(PrepareTest, WikiTextArticlesAreDocuments) {
   PrepareConfig c = config("byte");
   const std::string first = " \n = One = \n \n text , x \n = 1 and y = \n more \n \n = = Part = = \n \n z \n \n";

@@ -108,6 +108,7 @@ TEST_F(Plan, WhatDoesNotFitIsFoundBeforeTraining) {
   refused([](auto& c) { c.variants = {{"x", {{"position", "alibi"}, {"alibi-slopes", "1,2"}}}}; }, "slopes");
   refused([](auto& c) { c.variants = {{"x", {{"position", "rotary"}, {"rotary-style", "round"}}}}; }, "rotary-style");
   refused([](auto& c) { c.variants = {{"x", {{"lenght", "3"}}}}; }, "length");
+  refused([](auto& c) { c.variants = {{"x", {{"seed", "9223372036854775808"}}}}; }, "9223372036854775808");
   refused([](auto& c) { c.variants = {{"../x", {}}}; }, "variant's name");
   refused([](auto& c) { c.train_lengths = {24, 5000}; }, "5000");
   refused([](auto& c) { c.seeds = {}; }, "nothing to compare");

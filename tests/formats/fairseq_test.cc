@@ -28,6 +28,7 @@ struct Draft {
   bool repeated = false;                // .. or all of its first element, by strides of 0
   bool old_style = false;               // options in args, an argparse.Namespace
   bool half = false;
+  int64_t updates = 600;
 
   void add(const std::string& name, const Shape& shape, float first) {
     std::vector<float> values(static_cast<size_t>(*element_count(shape)));
@@ -57,7 +58,7 @@ struct Draft {
       model.emplace_back(name, tensor(storage("FloatStorage", "shared", most), 0, shape, strides));
     }
     if (most > 0) storages.emplace_back("shared", std::string(static_cast<size_t>(most) * 4, '\0'));
-    const std::string history = list({dict({{"num_updates", number(600)}})});
+    const std::string history = list({dict({{"num_updates", number(updates)}})});
     const std::string args = call(global("argparse", "Namespace"), {}) + dict(option_items) + "b";
     const std::string cfg = dict({{"model", dict(option_items)}, {"task", dict({{"tokens_per_sample", number(32)}})}});
     return torch_zip(dict({{"args", old_style ? args : none()},
@@ -364,6 +365,9 @@ TEST(Fairseq, ConfigurationsItCannotHaveAreRefused) {
   EXPECT_THAT(with(adaptive, "adaptive_input_cutoff", text("4,x")), HasSubstr("ascending"));
   EXPECT_THAT(with(adaptive, "adaptive_input_cutoff", text("7,4")), HasSubstr("ascending"));
   EXPECT_THAT(with(adaptive, "adaptive_softmax_factor", real(4)), HasSubstr("factors"));
+  Draft never = plain;
+  never.updates = -5;
+  EXPECT_THAT(refusal(never), HasSubstr("num_updates is -5"));
   Draft tiny = adaptive;
   tiny.options["adaptive_input_factor"] = tiny.options["adaptive_softmax_factor"] = real(64);
   EXPECT_THAT(refusal(tiny), HasSubstr("no elements"));

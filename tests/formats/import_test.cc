@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/files.h"
+#include "base/lock.h"
 #include "formats/torch_builder.h"
 #include "references.h"
 #include "run/loaded_model.h"
@@ -69,6 +70,17 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(if_large<Source>({Source{
         kLargeReference, "sin_L64_h8_d128.pt", "sinusoidal", 1414144, 600, 26912, {2000, 8000}}})));
 
+TEST(ImportWithoutADictionary, IsScoredOnItsTokenSet) {
+  const ScratchDir dir;
+  const std::string out = (dir / "run").string();
+  ASSERT_EQ(longshot_run(dir, fmt::format("import {} --position sinusoidal --out {}", kSinusoidal.file(), out)).code,
+            0);
+  const Outcome outcome = longshot_run(
+      dir, fmt::format("eval {} --data {} --lengths 32 --max-tokens 64", out, (kFixtures / "data-bin").string()));
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("perplexity"));
+}
+
 TEST(ImportErrors, RefusesAWrongDictionary) {
   const ScratchDir dir;
   dir.write("dict.txt", "the 3\nof 2\n");
@@ -77,6 +89,17 @@ TEST(ImportErrors, RefusesAWrongDictionary) {
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.output, HasSubstr("the model 328"));
   EXPECT_FALSE(fs::exists(dir / "run"));
+}
+
+TEST(ImportErrors, ADirectoryThatAnotherProcessWritesIsLeftAlone) {
+  const ScratchDir dir;
+  make_directories(dir / "run");
+  const DirectoryLock lock = DirectoryLock::inside(dir / "run");
+  const Outcome outcome =
+      longshot_run(dir, fmt::format("import {} --out {}", kSinusoidal.file(), (dir / "run").string()));
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.output, HasSubstr(fmt::format("another process (pid {})", ::getpid())));
+  EXPECT_FALSE(fs::exists(dir / "run/checkpoints"));
 }
 
 TEST(ImportErrors, RefusesHostileAndForeignFiles) {

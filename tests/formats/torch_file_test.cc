@@ -221,8 +221,13 @@ TEST(TorchFile, ChecksumsAreChecked) {
   bad = good;
   bad[good.find("_rebuild_tensor_v2") + 1] ^= 1;
   EXPECT_THAT(refusal(bad), AllOf(HasSubstr("data.pkl"), HasSubstr("checksum")));
-  // No checksum was recorded.
-  EXPECT_NO_THROW(verified(patched(bad = good, "PK\x01\x02", 16, uint32_t{0})));
+  // 0 is a checksum like any other, unless every entry has it: PyTorch was told to record none.
+  EXPECT_THAT(refusal(patched(good, "PK\x01\x02", 16, uint32_t{0})), HasSubstr("not the 00000000"));
+  bad = good;
+  for (size_t at = bad.find("PK\x01\x02"); at != bad.npos; at = bad.find("PK\x01\x02", at + 1)) {
+    bad.replace(at + 16, 4, std::string(4, '\0'));
+  }
+  EXPECT_NO_THROW(verified(bad));
 }
 
 // What the file says a storage is called is compared with every other name.

@@ -131,6 +131,16 @@ TEST(Page, HostileTextIsEscapedEverywhere) {
   EXPECT_THAT(html, HasSubstr("&lt;script&gt;alert(1)"));
 }
 
+TEST(Page, OfManyHeadsTheFirstAreDrawn) {
+  Results results = sample_results();
+  for (RunRecord& run : results.runs) {
+    if (run.biases) run.biases = Biases{.heads = 100'000, .slopes = std::vector<double>(100'000, 0.5), .table = {}};
+  }
+  const std::string page = page_html(results, {});
+  EXPECT_LT(page.size(), 5u << 20);
+  EXPECT_THAT(page, HasSubstr("100000 heads (the first 64)"));
+}
+
 TEST(Page, SparseResultsStillMakeAPage) {
   Results results;
   results.runs.resize(1);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "context.h"
+#include "renameat2.h"
 #include "run/loaded_model.h"
 #include "train/support.h"
 
@@ -134,6 +135,20 @@ TEST(Checkpoint, ALeftOverOfAnUnfinishedSaveIsReplaced) {
   s.save();
   EXPECT_NE(read_text(s.path / kModelFile), before);
   EXPECT_FALSE(fs::exists(s.path.string() + ".tmp"));
+}
+
+TEST(Checkpoint, IsReplacedWhetherOrNotNamesCanBeExchanged) {
+  for (const bool can : {true, false}) {
+    Saved s;
+    const auto before = read_text(s.path / kModelFile);
+    s.model->parameters().values()[0] += 1;
+    can_exchange = can;
+    s.save();
+    can_exchange = true;
+    EXPECT_NE(read_text(s.path / kModelFile), before);
+    EXPECT_EQ(read_checkpoint(s.path).step, 7);
+    for (const char* left_over : {".tmp", ".old"}) EXPECT_FALSE(fs::exists(s.path.string() + left_over)) << left_over;
+  }
 }
 
 TEST(Checkpoint, WrongFieldsAreRefusedByName) {

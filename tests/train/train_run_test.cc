@@ -2,8 +2,29 @@
 #include "train/train_run.h"
 
 #include <gmock/gmock.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 
 #include "train/support.h"
+
+namespace longshot {
+namespace {
+
+std::optional<fsblkcnt_t> free_blocks;  // of 4 kB; none: what the file system says
+
+}  // namespace
+}  // namespace longshot
+
+// Stands in for the system's own.
+extern "C" int statvfs(const char* path, struct statvfs* out) noexcept {
+  struct statfs status {};
+  if (::statfs(path, &status) != 0) return -1;
+  *out = {};
+  out->f_frsize = out->f_bsize = longshot::free_blocks ? 4096 : static_cast<unsigned long>(status.f_bsize);
+  out->f_blocks = status.f_blocks;
+  out->f_bfree = out->f_bavail = longshot::free_blocks.value_or(status.f_bavail);
+  return 0;
+}
 
 namespace longshot {
 namespace {
@@ -282,9 +303,49 @@ TEST(TrainRun, ResumingFromADamagedOneOffersTheOneBefore) {
   const fs::path victim = run.checkpoint(6) / kModelFile;
   write_atomically(victim, read_text(victim).substr(0, 100));
   EXPECT_THAT(error_of([&] { train_run(test_context(), r.request, {}); }),
-              AllOf(HasSubstr("interrupted"), HasSubstr("--resume-step 3")));
-  r.request.resume_step = 3;
+              AllOf(HasSubstr("interrupted"), HasSubstr("Move " + run.checkpoint(6).string() + " away"),
+                    HasSubstr("from step 3")));
+  fs::rename(run.checkpoint(6), r.dir / "damaged");
   EXPECT_EQ(trained(r.request).result.updates, 3);
+}
+
+TEST(TrainRun, WithoutASoundCheckpointTrainingBeginsAnew) {
+  ATrainedRun r;
+  const RunDir run(r.dir / "run");
+  fs::remove_all(run.checkpoint(3));
+  fs::remove(run.checkpoint(6) / kModelFile);
+  EXPECT_THAT(error_of([&] { train_run(test_context(), r.request, {}); }), HasSubstr("begins anew"));
+  fs::rename(run.checkpoint(6), r.dir / "damaged");
+  EXPECT_EQ(trained(r.request).result.updates, 6);
+}
+
+TEST(TrainRun, ChangedTokensAreToldBeforeTraining) {
+  for (const char* split : {"train", "valid"}) {
+    ScratchDir dir;
+    write_token_set(dir / "data", 700);
+    const fs::path path = dir / "data" / (std::string(split) + ".tokens");
+    std::string bytes = read_text(path);
+    bytes[72] ^= 1;  // the first id: another byte of the vocabulary
+    write_atomically(path, bytes);
+    TrainEvents events;
+    events.validate = [](Transformer&, const TokenFile&, int64_t) { return std::optional(1.0); };
+    EXPECT_THAT(error_of([&] { train_run(test_context(), small_request(dir / "data", dir / "run", 3), events); }),
+                AllOf(HasSubstr(path.string()), HasSubstr("damaged")));
+    EXPECT_FALSE(fs::exists(dir / "run"));
+  }
+}
+
+TEST(TrainRun, WithoutRoomForACheckpointNothingBegins) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 700);
+  const TrainRequest request = small_request(dir / "data", dir / "run", 3);
+  free_blocks = 1;
+  EXPECT_THAT(error_of([&] { train_run(test_context(), request, {}); }),
+              AllOf(HasSubstr("a checkpoint takes 1 MB"), HasSubstr("0 MB are free")));
+  EXPECT_FALSE(fs::exists(dir / "run" / "config.toml"));
+  free_blocks = 1000;
+  EXPECT_TRUE(train_run(test_context(), request, {}).finished);
+  free_blocks.reset();
 }
 
 }  // namespace

@@ -99,6 +99,7 @@ TEST(Trainer, KeepsTheLastCheckpointsAndTheBest) {
 }
 
 TEST(Trainer, SavesByTime) {
+  EXPECT_EQ(TrainConfig().save_minutes, 10) << "unless told otherwise";
   ScratchDir dir;
   write_token_set(dir / "data", 700);
   TrainRequest request = small_request(dir / "data", dir / "run", 6);
