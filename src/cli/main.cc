@@ -75,6 +75,9 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     longshot::print_error("out of memory. Use a smaller model, batch or length.");
     return 1;
+  } catch (const longshot::fs::filesystem_error& e) {
+    longshot::print_error(fmt::format("{}: {}", e.path1().string(), e.code().message()));
+    return 1;
   } catch (const std::exception& e) {
     longshot::print_error(e.what());
     return 1;

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "report/paper.h"
+#include "report/svg.h"
 #include "report/text.h"
 
 namespace longshot {
@@ -191,7 +194,8 @@ Table bias_table(const Results& results) {
   for (const RunRecord& r : results.runs) {
     if (!r.biases) continue;
     const size_t distances = r.biases->slopes.empty() ? r.biases->table[0].size() : 2;  // a slope needs no more
-    for (size_t h = 0; h < static_cast<size_t>(r.biases->heads); ++h)
+    const int64_t heads = std::min(r.biases->heads, kMostBiasMatrices);
+    for (size_t h = 0; h < static_cast<size_t>(heads); ++h)
       for (size_t d = 0; d < distances; ++d)
         table.rows.push_back({text_cell(r.name), count_cell(r.biases->layer), count_cell(static_cast<int64_t>(h + 1)),
                               count_cell(static_cast<int64_t>(d)), number_cell(r.biases->at(h, d), 4)});

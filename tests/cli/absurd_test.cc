@@ -96,6 +96,12 @@ TEST_F(Absurd, DevicesInPlaceOfFiles) {
   refused(eval, "a device", 1);
 }
 
+TEST_F(Absurd, ALinkToItself) {
+  fs::create_symlink("tokenizer.model", dir_ / "tokenizer.model");
+  const std::string path = (dir_ / "tokenizer.model").string();
+  refused("info " + path, "longshot: " + path + ": Too many levels of symbolic links", 1);
+}
+
 TEST_F(Absurd, KeysOfARecipeNestedTooDeep) {
   std::string deep;
   for (int i = 0; i < 200'000; ++i) deep += "a.";

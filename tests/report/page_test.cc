@@ -137,7 +137,7 @@ TEST(Page, OfManyHeadsTheFirstAreDrawn) {
     if (run.biases) run.biases = Biases{.heads = 100'000, .slopes = std::vector<double>(100'000, 0.5), .table = {}};
   }
   const std::string page = page_html(results, {});
-  EXPECT_LT(page.size(), 5u << 20);
+  EXPECT_LT(page.size(), 8u << 20);  // the results themselves, which it holds, have 4
   EXPECT_THAT(page, HasSubstr("100000 heads (the first 64)"));
 }
 
