@@ -23,6 +23,9 @@ constexpr const char* kZoneNames[] = {"matrix products", "attention forward", "a
                                       "optimizer"};
 using Zones = std::array<double, static_cast<size_t>(Zone::kCount)>;
 
+// Of the operands of products. Sums, and all that is no product, are floats.
+enum class Precision { kF32, kBf16 };
+
 class Context {
  public:
   explicit Context(int threads = 0);  // 0: the cores this process may run on
@@ -39,6 +42,9 @@ class Context {
   void share_cores(CoreShare share = CoreShare());
   // active() = this run's part of threads(). A few system calls, none without share_cores(). Between steps, not in loops.
   void update_share();
+
+  Precision precision() const { return precision_; }
+  void set_precision(Precision precision) { precision_ = precision; }
 
   // f(i) or f(i, thread) for i in [0, n), handed out one by one: for few, uneven, large pieces.
   template <class F>
@@ -75,6 +81,7 @@ class Context {
   Pool& pool();
 
   int threads_, active_;
+  Precision precision_ = Precision::kF32;
   std::unique_ptr<Pool> pool_;
   std::optional<CoreShare> share_;
   Workspace memory_;

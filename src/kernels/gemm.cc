@@ -4,124 +4,83 @@
 #include <cassert>
 #include <cstring>
 
-#include "kernels/tile_product.h"
+#include "kernels/bf16.h"
+#include "kernels/gemm_steps.h"
 
 namespace longshot {
 namespace {
 
-// B is packed piece by piece for all threads: `depth` of its rows and as many columns as kPackedFloats hold, which stay in
-// the second cache. Then threads take blocks of at most kHeight rows of A and C.
-constexpr int64_t kHeight = 48, kPackedFloats = 1 << 18;
-constexpr int64_t kPackedTogether = 4;      // panels
-constexpr int64_t kWorthThreads = 1 << 16;  // multiplications
+constexpr int64_t kHeight = 48;
 
-enum class Form { kNT, kNN, kTN };
+// Products of floats by tile_product. Rows of A are read in place, columns of A^T are copied first.
+struct FloatKernel {
+  bool rounded = false;  // operands are rounded to bf16 while they are copied
 
-struct Product {
-  Form form;
-  ConstMat a, b;
-  Mat c;
-  int64_t m, n, k;
-  bool accumulate;
+  static Shares::Most most() { return {product_blocking().rows, kHeight}; }
+  static int64_t depth(int64_t k) { return equal_steps(k, product_blocking().depth); }
+  static int64_t panel_floats(int64_t depth) { return depth * kPanel; }
+  // [depth, kHeight] of A^T or [kHeight, depth] of A, and [kHeight, kPanel] of the last columns of C.
+  static int64_t thread_floats(int64_t depth) { return (depth + kPanel) * kHeight; }
+
+  void pack(const Product& g, const Step& s, Shares::Range panels, float* to) const;
+  void multiply(const Product& g, const Step& s, const Block& at) const;
+
+ private:
+  void copy_rows(const Product& g, const Step& s, const Block& at) const;
 };
 
-// A part of the product: columns [j, j + columns) of C, inner dimension [k, k + depth).
-struct Step {
-  int64_t j, columns, k, depth;
-  int64_t panels() const { return (columns + kPanel - 1) / kPanel; }
-};
-
-// Panels [first, last) of the step, each [depth, kPanel].
-void pack(const Product& g, const Step& s, int64_t first, int64_t last, float* packed) {
-  const int64_t apart = s.depth * kPanel, column = s.j + first * kPanel;
-  float* to = packed + first * apart;
+void FloatKernel::pack(const Product& g, const Step& s, Shares::Range panels, float* to) const {
+  const int64_t apart = panel_floats(s.depth), column = s.j + panels.first * kPanel, all = panels.last - panels.first;
+  const int64_t columns = std::min(all * kPanel, g.n - column);
   if (g.form == Form::kNT) {
-    const int64_t count = std::min((last - first) * kPanel, g.n - column);
-    return pack_panels(g.b.row(column) + s.k, g.b.stride, count, s.depth, to);
+    pack_panels(g.b.row(column) + s.k, g.b.stride, columns, s.depth, to);
+  } else {
+    const int64_t whole = columns / kPanel, rest = columns % kPanel;
+    for (int64_t k = 0; k < s.depth; ++k) {
+      const float* from = g.b.row(s.k + k) + column;
+      for (int64_t p = 0; p < whole; ++p)
+        std::memcpy(to + p * apart + k * kPanel, from + p * kPanel, sizeof(float) * kPanel);
+      if (rest == 0) continue;
+      float* edge = to + whole * apart + k * kPanel;
+      std::fill(std::copy_n(from + whole * kPanel, rest, edge), edge + kPanel, 0.0f);
+    }
   }
-  for (int64_t k = 0; k < s.depth; ++k) {
-    const float* from = g.b.row(s.k + k) + column;
-    int64_t p = 0;
-    for (; p < std::min(last - first, (g.n - column) / kPanel); ++p)
-      std::memcpy(to + p * apart + k * kPanel, from + p * kPanel, sizeof(float) * kPanel);
-    if (p == last - first) continue;
-    const int64_t count = g.n - column - p * kPanel;
-    float* edge = to + p * apart + k * kPanel;
-    std::fill(std::copy_n(from + p * kPanel, count, edge), edge + kPanel, 0.0f);
-  }
+  if (rounded) round_to_bf16(to, to, all * apart);
 }
 
-// The inner dimension in equal steps, none longer than the blocking's. Only k decides: a row has the same bits whatever
-// rows stand beside it.
-int64_t depth_of_steps(int64_t k) {
-  const int64_t longest = product_blocking().depth, steps = std::max<int64_t>((k + longest - 1) / longest, 1);
-  return (k + steps - 1) / steps;
-}
-
-// How the threads share a step: equal runs of register blocks, at most kHeight rows each, over all columns, or over
-// some of them where rows are few.
-struct Shares {
-  int64_t rows, unit, units, blocks;  // unit: rows of a register block
-  int64_t panels, groups;
-
-  Shares(const Product& g, const Step& s, int threads) : rows(g.m), unit(product_blocking().rows), panels(s.panels()) {
-    constexpr int64_t kEach = 4;  // of a thread: so many that an uneven rest does not matter
-    units = (rows + unit - 1) / unit;
-    blocks = std::min(round_up((units * unit + kHeight - 1) / kHeight, threads), units);
-    groups = std::clamp<int64_t>(kEach * threads / blocks, 1, std::max<int64_t>(panels / kPackedTogether, 1));
+// own[k, r] = a[k, r] of A^T; own[r, k] = a[r, k] of A.
+void FloatKernel::copy_rows(const Product& g, const Step& s, const Block& at) const {
+  if (g.form != Form::kTN) {
+    for (int64_t r = 0; r < at.rows; ++r) round_to_bf16(g.a.row(at.i + r) + s.k, at.own + r * s.depth, s.depth);
+    return;
   }
-  int64_t count() const { return blocks * groups; }
-  struct Range {
-    int64_t first, last;
-  };
-  Range rows_of(int64_t i) const {
-    const int64_t block = i / groups;
-    return {units * block / blocks * unit, std::min(units * (block + 1) / blocks * unit, rows)};
-  }
-  // Whole groups of panels, so that register blocks do not straddle.
-  Range panels_of(int64_t i) const {
-    const int64_t all = (panels + kPackedTogether - 1) / kPackedTogether, group = i % groups;
-    return {all * group / groups * kPackedTogether, std::min(all * (group + 1) / groups * kPackedTogether, panels)};
-  }
-};
-
-// Rows [i, i + rows) of C.
-struct Block {
-  int64_t i, rows;
-  const float* b;  // packed
-  float* own;      // the thread's memory: [depth, kHeight] of A^T, and [kHeight, kPanel] of the last columns of C
-};
-
-// own[k, r] = a[k, r]
-void pack_rows(const Product& g, const Step& s, const Block& at) {
   for (int64_t k = 0; k < s.depth; ++k) {
     const float* from = g.a.row(s.k + k) + at.i;
     float* to = at.own + k * kHeight;
     int64_t r = 0;
     for (; r + kPanel <= at.rows; r += kPanel) std::memcpy(to + r, from + r, sizeof(float) * kPanel);
     for (; r < at.rows; ++r) to[r] = from[r];
+    if (rounded) round_to_bf16(to, to, at.rows);
   }
 }
 
-void multiply_block(const Product& g, const Step& s, const Block& at) {
-  TileProduct p{.a = nullptr,
-                .a_stride = 0,
-                .a_transposed = g.form == Form::kTN,
+void FloatKernel::multiply(const Product& g, const Step& s, const Block& at) const {
+  const bool transposed = g.form == Form::kTN, copied = transposed || rounded;
+  if (copied) copy_rows(g, s, at);
+  TileProduct p{.a = copied ? at.own : g.a.row(at.i) + s.k,
+                .a_stride = transposed ? kHeight
+                            : copied   ? s.depth
+                                       : g.a.stride,
+                .a_transposed = transposed,
                 .b = at.b,
                 .b_stride = kPanel,
-                .b_panel = s.depth * kPanel,
+                .b_panel = panel_floats(s.depth),
                 .c = g.c.row(at.i) + s.j,
                 .c_stride = g.c.stride,
                 .m = at.rows,
                 .n = s.columns / kPanel * kPanel,
                 .k = s.depth,
                 .accumulate = g.accumulate || s.k > 0};
-  if (g.form == Form::kTN) {
-    pack_rows(g, s, at);
-    p.a = at.own, p.a_stride = kHeight;
-  } else {
-    p.a = g.a.row(at.i) + s.k, p.a_stride = g.a.stride;
-  }
   if (p.n > 0) tile_product(p);
   const int64_t rest = s.columns - p.n;
   if (rest == 0) return;
@@ -146,31 +105,16 @@ void multiply(Context& context, const Product& g) {
   if (g.k == 0 && !g.accumulate) {
     for (int64_t i = 0; i < g.m; ++i) std::fill_n(g.c.row(i), g.n, 0.0f);
   }
-  const int64_t depth = depth_of_steps(g.k);
-  const int64_t width = std::min(kPackedFloats / std::max<int64_t>(depth, 1) / kPanel * kPanel, round_up(g.n, kPanel));
-  const int threads = g.m * g.n * g.k <= kWorthThreads ? 1 : context.active();
-  const int64_t thread_floats = round_up(depth * kHeight + kHeight * kPanel, kPanel);
-  float* packed = context.scratch(width * depth + context.threads() * thread_floats).data();
-  float* owned = packed + width * depth;
-  for (int64_t j = 0; j < g.n; j += width) {
-    for (int64_t k = 0; k < g.k; k += depth) {
-      const Step s{j, std::min(width, g.n - j), k, std::min(depth, g.k - k)};
-      const int64_t together = threads == 1 ? s.panels() : kPackedTogether;
-      context.tasks((s.panels() + together - 1) / together,
-                    [&](int64_t i) { pack(g, s, i * together, std::min((i + 1) * together, s.panels()), packed); });
-      const Shares shares(g, s, threads);
-      context.tasks(shares.count(), [&](int64_t i, int thread) {
-        const auto [first, last] = shares.rows_of(i);
-        const auto [panel, end] = shares.panels_of(i);
-        const Step part{j + panel * kPanel, std::min(end * kPanel, s.columns) - panel * kPanel, k, s.depth};
-        multiply_block(g, part,
-                       {first, last - first, packed + panel * s.depth * kPanel, owned + thread * thread_floats});
-      });
-    }
-  }
+  if (context.precision() == Precision::kBf16) return multiply_bf16(context, g, bf16_path());
+  multiply(context, g, FloatKernel{});
 }
 
 }  // namespace
+
+void multiply_bf16(Context& context, const Product& g, Bf16Path path) {
+  if (path == Bf16Path::kRounded) return multiply(context, g, FloatKernel{.rounded = true});
+  multiply_packed_tiles(context, g, path == Bf16Path::kTiles);
+}
 
 void gemm_nt(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate) {
   assert(a.cols == b.cols);

@@ -1,5 +1,6 @@
-// Matrix products on all threads. Our own: on the shapes of language models they reach more of the machine's peak than
-// OpenBLAS does, most of all where a dimension is small (docs/performance.md).
+// Matrix products on all threads, of floats or of numbers rounded to bf16 (kernels/bf16.h), as the context says. Our own: on
+// the shapes of language models they reach more of the machine's peak than OpenBLAS does, most of all where a dimension is
+// small (docs/performance.md).
 #pragma once
 #include "base/context.h"
 #include "base/view.h"

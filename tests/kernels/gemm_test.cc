@@ -1,39 +1,52 @@
-// Matrix products against the plain loop: every form, around the edges of every block, on every instruction set.
+// Matrix products against the plain loop: every form, around the edges of every block, on every instruction set, of floats
+// and of numbers rounded to bf16 in every way the CPU has.
 #include "kernels/gemm.h"
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "context.h"
+#include "kernels/bf16.h"
+#include "kernels/gemm_steps.h"
 #include "kernels/support.h"
 
 namespace longshot {
 namespace {
 
-struct Form {
+struct TestedForm {
   const char* name;
   void (*product)(Context&, ConstMat, ConstMat, Mat, bool);
   bool a_transposed, b_transposed;
 };
-constexpr Form kForms[] = {{"nt", gemm_nt, false, true}, {"nn", gemm_nn, false, false}, {"tn", gemm_tn, true, false}};
+constexpr TestedForm kForms[] = {
+    {"nt", gemm_nt, false, true}, {"nn", gemm_nn, false, false}, {"tn", gemm_tn, true, false}};
 
 struct Sizes {
   int64_t m, n, k;
 };
 
+enum class Operands { kFloats, kBf16 };
+
+void round(Guarded& x) {
+  for (int64_t r = 0; r < x.mat().rows; ++r) round_to_bf16(x.mat().row(r), x.mat().row(r), x.mat().cols);
+}
+
 // a, b and what a b is, with the sum of absolute terms as a measure of rounding.
 struct Case {
-  Case(const Form& f, const Sizes& z)
+  Case(const TestedForm& f, const Sizes& z, Operands operands = Operands::kFloats)
       : form(f),
         size(z),
         a(f.a_transposed ? z.k : z.m, f.a_transposed ? z.m : z.k, 1, 1),
         b(f.b_transposed ? z.n : z.k, f.b_transposed ? z.k : z.n, 3, 2) {
+    Guarded exact_a = a, exact_b = b;
+    if (operands == Operands::kBf16) round(exact_a), round(exact_b);
     for (int64_t i = 0; i < z.m; ++i) {
       for (int64_t j = 0; j < z.n; ++j) {
         double sum = 0, size_of_terms = 0;
         for (int64_t t = 0; t < z.k; ++t) {
-          const double term = static_cast<double>(f.a_transposed ? a.mat()(t, i) : a.mat()(i, t)) *
-                              (f.b_transposed ? b.mat()(j, t) : b.mat()(t, j));
+          const double term = static_cast<double>(f.a_transposed ? exact_a.mat()(t, i) : exact_a.mat()(i, t)) *
+                              (f.b_transposed ? exact_b.mat()(j, t) : exact_b.mat()(t, j));
           sum += term, size_of_terms += std::abs(term);
         }
         sums.push_back(sum), sizes.push_back(size_of_terms);
@@ -41,11 +54,15 @@ struct Case {
     }
   }
 
+  using Multiply = std::function<void(Mat c, bool accumulate)>;
   void check(Context& context, bool accumulate) {
+    check(accumulate, [&](Mat c, bool add) { form.product(context, a.mat(), b.mat(), c, add); });
+  }
+  void check(bool accumulate, const Multiply& multiply) {
     SCOPED_TRACE(testing::Message() << form.name << " " << size.m << " x " << size.n << " x " << size.k
                                     << (accumulate ? ", accumulated" : ""));
     Guarded c(size.m, size.n, 1, 3), before = c;
-    form.product(context, a.mat(), b.mat(), c.mat(), accumulate);
+    multiply(c.mat(), accumulate);
     for (int64_t i = 0; i < size.m; ++i) {
       for (int64_t j = 0; j < size.n; ++j) {
         const auto at = static_cast<size_t>(i * size.n + j);
@@ -56,14 +73,14 @@ struct Case {
     c.expect_guards_intact();
   }
 
-  const Form& form;
+  const TestedForm& form;
   Sizes size;
   Guarded a, b;
   std::vector<double> sums, sizes;  // [m, n]
 };
 
 void check_everywhere(const std::vector<Sizes>& all) {
-  for (const Form& form : kForms) {
+  for (const TestedForm& form : kForms) {
     for (const Sizes& size : all) {
       Case c(form, size);
       for_each_target([&] {
@@ -91,15 +108,51 @@ TEST(Gemm, AcrossTheStepsOfDepthAndOfPackedColumns) {
   check_everywhere({{13, 33, 1025}, {5, 680, 385}, {5, 1007, 260}, {5, 1008, 260}, {5, 1009, 260}, {49, 2100, 300}});
 }
 
+// Tiles have 16 lanes and 32 of the inner dimension, which goes in steps of at most 512; threads take up to 128 rows.
+TEST(Gemm, RoundedToBf16InEveryWay) {
+  std::vector<Sizes> all = {{33, 40, 511}, {33, 40, 512}, {33, 40, 513}, {150, 1100, 70}, {20, 1030, 513}};
+  for (const int64_t m : {1, 2, 15, 16, 17, 31, 32, 33, 48, 129}) {
+    for (const int64_t n : {1, 15, 16, 17, 33, 64}) {
+      for (const int64_t k : {1, 2, 31, 32, 33, 65}) all.push_back({m, n, k});
+    }
+  }
+  for (const Bf16Path path : {Bf16Path::kTiles, Bf16Path::kPairs, Bf16Path::kRounded}) {
+    if (!has_bf16_path(path)) continue;
+    SCOPED_TRACE(name_of(path));
+    for (int f = 0; f < 3; ++f) {
+      for (const Sizes& size : all) {
+        Case c(kForms[f], size, Operands::kBf16);
+        for (const bool accumulate : {false, true}) {
+          c.check(accumulate, [&](Mat to, bool add) {
+            multiply_bf16(test_context(),
+                          {static_cast<longshot::Form>(f), c.a.mat(), c.b.mat(), to, size.m, size.n, size.k, add},
+                          path);
+          });
+        }
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// The context says which numbers are multiplied.
+TEST(Gemm, RoundsWhereTheContextSaysSo) {
+  Case rounded(kForms[0], {20, 30, 40}, Operands::kBf16), exact(kForms[0], {20, 30, 40});
+  Context context(2);
+  exact.check(context, false);
+  context.set_precision(Precision::kBf16);
+  rounded.check(context, false);
+}
+
 TEST(Gemm, NothingToDo) {
-  for (const Form& form : kForms) {
+  for (const TestedForm& form : kForms) {
     Case(form, {0, 5, 3}).check(test_context(), false);
     Case(form, {5, 0, 3}).check(test_context(), false);
   }
 }
 
 TEST(Gemm, ThreadsChangeNothing) {
-  for (const Form& form : kForms) {
+  for (const TestedForm& form : kForms) {
     Case c(form, {150, 70, 90});
     std::vector<Guarded> results;
     for (const int threads : {1, 2, 5}) {
@@ -117,15 +170,18 @@ TEST(Gemm, ThreadsChangeNothing) {
 }
 
 // Whatever stands beside it, and however many threads there are: a sequence gets the same numbers alone and in a batch.
-TEST(Gemm, ARowHasItsOwnBits) {
+void check_rows(Precision precision) {
   constexpr int64_t kRows = 100, kColumns = 83, kInner = 777;
-  for (const Form& f : {kForms[0], kForms[1]}) {
+  for (const TestedForm& f : {kForms[0], kForms[1]}) {
     Case whole(f, {kRows, kColumns, kInner});
     for_each_target([&] {
       Guarded expected(kRows, kColumns, 1, 3);
-      f.product(test_context(), whole.a.mat(), whole.b.mat(), expected.mat(), false);
+      Context all(2);
+      all.set_precision(precision);
+      f.product(all, whole.a.mat(), whole.b.mat(), expected.mat(), false);
       for (const int threads : {1, 2}) {
         Context context(threads);
+        context.set_precision(precision);
         for (const int64_t rows : {1, 2, 7, 16, 33}) {
           const int64_t first = kRows - rows - 5;
           Guarded part(rows, kColumns, 1, 3);
@@ -139,6 +195,11 @@ TEST(Gemm, ARowHasItsOwnBits) {
       }
     });
   }
+}
+
+TEST(Gemm, ARowHasItsOwnBits) {
+  check_rows(Precision::kF32);
+  check_rows(Precision::kBf16);
 }
 
 // Huge numbers overflow to infinity and NaN spreads as in a plain sum; numbers too small to be normal may count as 0.

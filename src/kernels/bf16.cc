@@ -1,0 +1,188 @@
+#include "kernels/bf16.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/bf16.cc"
+#include <hwy/foreach_target.h>
+// clang-format off
+#include <hwy/highway.h>
+#include "kernels/simd-inl.h"
+// clang-format on
+
+#include <bit>
+#include <cstdlib>
+#include <string_view>
+
+#include "kernels/bf16_x86.h"
+#include "kernels/gemm_steps.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace longshot {
+namespace HWY_NAMESPACE {
+
+// Half of the last place kept is added, less one unit where that place is even; what stands below is cut off. Infinities
+// stay, and so do NaNs, which have the bit set that the sum could carry away.
+template <class D>
+HWY_INLINE hn::Vec<D> round_vec(D d, hn::Vec<D> x) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, x), odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto up = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
+  const auto nan = hn::Or(bits, hn::Set(du, 0x00400000u));
+  const auto number = hn::Eq(x, x);
+  const auto rounded =
+      hn::BitCast(d, hn::And(hn::IfThenElse(hn::RebindMask(du, number), up, nan), hn::Set(du, 0xffff0000u)));
+  const auto tiny = hn::Lt(hn::Abs(x), hn::Set(d, 0x1p-126f));
+  return hn::IfThenElse(tiny, hn::BitCast(d, hn::And(bits, hn::Set(du, 0x80000000u))), rounded);
+}
+
+void RoundImpl(const float* x, float* y, int64_t n) {
+  for_columns(n, [&](auto d, int64_t c) HWY_ATTR { hn::StoreU(round_vec(d, hn::LoadU(d, x + c)), d, y + c); });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace longshot
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace longshot {
+namespace {
+
+HWY_EXPORT(RoundImpl);
+
+Bf16Path choose_path() {
+  const char* asked = std::getenv("LONGSHOT_BF16");
+  const std::string_view most = asked ? asked : "tiles";
+  if (most == "tiles" && has_bf16_tiles()) return Bf16Path::kTiles;
+  if (most != "rounded" && has_bf16_pairs()) return Bf16Path::kPairs;
+  return Bf16Path::kRounded;
+}
+
+// Products of packed tiles.
+struct TileKernel {
+  static constexpr int64_t kHeight = 128, kDepth = 512;
+  bool tiles;
+
+  static int64_t steps(int64_t depth) { return (depth + kTileDepth - 1) / kTileDepth; }
+  static int64_t panel_numbers(int64_t depth) { return steps(depth) * kTileNumbers; }
+
+  static Shares::Most most() { return {2 * kTileLanes, kHeight}; }
+  static int64_t depth(int64_t k) { return round_up(equal_steps(k, kDepth), kTileDepth); }
+  static int64_t panel_floats(int64_t depth) { return panel_numbers(depth) / 2; }
+  // The strips of A, and a block of C at the edges.
+  static int64_t thread_floats(int64_t depth) {
+    return kHeight / kTileLanes * panel_floats(depth) + 4 * kTileLanes * kTileLanes;
+  }
+
+  void pack(const Product& g, const Step& s, Shares::Range panels, float* packed) const;
+  void multiply(const Product& g, const Step& s, const Block& at) const;
+
+ private:
+  void pack_rows(const Product& g, const Step& s, const Block& at) const;
+};
+
+// One strip or panel: 16 lanes from `lane` on, over the step's inner dimension.
+struct Strip {
+  ConstMat x;
+  bool along;
+  int64_t lane, lanes;
+};
+void pack_strip(const Strip& from, const Step& s, Operand operand, uint16_t* to) {
+  for (int64_t k = 0; k < s.depth; k += kTileDepth, to += kTileNumbers) {
+    const float* x = from.along ? from.x.row(from.lane) + s.k + k : from.x.row(s.k + k) + from.lane;
+    const TileSource tile{x, from.x.stride, from.along, from.lanes, std::min(kTileDepth, s.depth - k)};
+    pack_tile_x86(tile, operand, to);
+  }
+}
+
+void TileKernel::pack(const Product& g, const Step& s, Shares::Range panels, float* packed) const {
+  auto* to = reinterpret_cast<uint16_t*>(packed);
+  for (int64_t p = panels.first; p < panels.last; ++p, to += panel_numbers(s.depth)) {
+    const int64_t column = s.j + p * kPanel;
+    pack_strip({g.b, g.form == Form::kNT, column, std::min(kPanel, g.n - column)}, s, Operand::kB, to);
+  }
+}
+
+void TileKernel::pack_rows(const Product& g, const Step& s, const Block& at) const {
+  auto* to = reinterpret_cast<uint16_t*>(at.own);
+  for (int64_t r = 0; r < at.rows; r += kTileLanes, to += panel_numbers(s.depth))
+    pack_strip({g.a, g.form != Form::kTN, at.i + r, std::min(kTileLanes, at.rows - r)}, s, Operand::kA, to);
+}
+
+// Tiles of C that are not whole go through `edge`.
+template <class F>
+void with_whole_tiles(TileBlock p, int64_t rows, int64_t columns, float* edge, F&& block) {
+  const int64_t strips = (rows + kTileLanes - 1) / kTileLanes, panels = (columns + kTileLanes - 1) / kTileLanes;
+  if (rows == strips * kTileLanes && columns == panels * kTileLanes) return block(p, strips, panels);
+  const Mat c(p.c, rows, columns, p.c_stride);
+  const int64_t width = panels * kTileLanes;
+  std::fill_n(edge, strips * kTileLanes * width, 0.0f);
+  if (p.accumulate) {
+    for (int64_t r = 0; r < rows; ++r) std::copy_n(c.row(r), columns, edge + r * width);
+  }
+  p.c = edge, p.c_stride = width;
+  block(p, strips, panels);
+  for (int64_t r = 0; r < rows; ++r) std::copy_n(edge + r * width, columns, c.row(r));
+}
+
+void TileKernel::multiply(const Product& g, const Step& s, const Block& at) const {
+  pack_rows(g, s, at);
+  const int64_t apart = panel_numbers(s.depth), size = tiles ? 2 * kTileLanes : kTileLanes;
+  float* edge = at.own + kHeight / kTileLanes * panel_floats(s.depth);
+  const auto* a = reinterpret_cast<const uint16_t*>(at.own);
+  const auto* b = reinterpret_cast<const uint16_t*>(at.b);
+  std::optional<AmxSession> session;
+  if (tiles) session.emplace();
+  for (int64_t j = 0; j < s.columns; j += size) {
+    for (int64_t i = 0; i < at.rows; i += size) {
+      const TileBlock p{.a = a + i / kTileLanes * apart,
+                        .a_strip = apart,
+                        .b = b + j / kTileLanes * apart,
+                        .b_panel = apart,
+                        .steps = steps(s.depth),
+                        .c = g.c.row(at.i + i) + s.j + j,
+                        .c_stride = g.c.stride,
+                        .accumulate = g.accumulate || s.k > 0};
+      with_whole_tiles(p, std::min(size, at.rows - i), std::min(size, s.columns - j), edge,
+                       [&](const TileBlock& block, int64_t strips, int64_t panels) {
+                         tiles ? session->block(block, strips, panels) : pairs_block(block);
+                       });
+    }
+  }
+}
+
+}  // namespace
+
+Bf16Path bf16_path() {
+  static const Bf16Path path = choose_path();
+  return path;
+}
+
+bool has_bf16_path(Bf16Path path) {
+  return path == Bf16Path::kRounded || (path == Bf16Path::kTiles ? has_bf16_tiles() : has_bf16_pairs());
+}
+
+const char* name_of(Bf16Path path) {
+  constexpr const char* kNames[] = {"AMX tiles", "AVX512_BF16 pairs", "rounded floats"};
+  return kNames[static_cast<size_t>(path)];
+}
+
+void round_to_bf16(const float* x, float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(RoundImpl)(x, y, n); }
+
+void pack_tile(const TileSource& from, Operand operand, uint16_t* tile) {
+  for (int64_t lane = 0; lane < kTileLanes; ++lane) {
+    for (int64_t k = 0; k < kTileDepth; ++k) {
+      float x = 0;
+      if (lane < from.lanes && k < from.depth) {
+        round_to_bf16(from.x + (from.along ? lane * from.stride + k : k * from.stride + lane), &x, 1);
+      }
+      const int64_t at = operand == Operand::kA ? lane * kTileDepth + k : k / 2 * 2 * kTileLanes + 2 * lane + k % 2;
+      tile[at] = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
+    }
+  }
+}
+
+void multiply_packed_tiles(Context& context, const Product& g, bool tiles) {
+  multiply(context, g, TileKernel{.tiles = tiles});
+}
+
+}  // namespace longshot
+#endif  // HWY_ONCE
