@@ -11,6 +11,7 @@
 #include <span>
 #include <type_traits>
 
+#include "base/choice.h"
 #include "base/pool.h"
 #include "base/threads.h"
 #include "base/workspace.h"
@@ -25,6 +26,7 @@ using Zones = std::array<double, static_cast<size_t>(Zone::kCount)>;
 
 // Of the operands of products. Sums, and all that is no product, are floats.
 enum class Precision { kF32, kBf16 };
+constexpr Choice<Precision> kPrecisions[] = {{"f32", Precision::kF32}, {"bf16", Precision::kBf16}};
 
 class Context {
  public:
@@ -86,6 +88,21 @@ class Context {
   std::optional<CoreShare> share_;
   Workspace memory_;
   std::span<float> scratch_;
+};
+
+// The precision of a context, while this lasts.
+class PrecisionScope {
+ public:
+  PrecisionScope(Context& context, Precision precision) : context_(context), before_(context.precision()) {
+    context_.set_precision(precision);
+  }
+  ~PrecisionScope() { context_.set_precision(before_); }
+  PrecisionScope(const PrecisionScope&) = delete;
+  PrecisionScope& operator=(const PrecisionScope&) = delete;
+
+ private:
+  Context& context_;
+  Precision before_;
 };
 
 // Adds its lifetime to a zone. Not for use inside loops.

@@ -26,6 +26,8 @@ class EvalCommand : public Command {
     o.add("max-tokens", config_.max_tokens, "score at most this many tokens; 0: all");
     o.add("batch-tokens", config_.batch_tokens, "tokens run at once");
     o.add("attention-epsilon", epsilon_, "far keys left out below this share of attention; empty: the model's own");
+    o.add("precision", precision_, kPrecisions,
+          "of the numbers that are multiplied, whatever the model was trained in");
     o.add("json", json_, "write the results to this file");
     o.add("losses", losses_, "write every scored token's loss to this file, .csv or .safetensors");
     o.add("threads", threads_, "0: all cores, shared with other runs on this machine");
@@ -40,6 +42,7 @@ class EvalCommand : public Command {
     require_usage(!epsilon_ || (*epsilon_ >= 0 && *epsilon_ < 1), "--attention-epsilon: {} is not in [0, 1)",
                   epsilon_.value_or(0));
     Context context(threads_);
+    context.set_precision(precision_);
     if (threads_ == 0) context.share_cores();
     const TokenSet set(data_);
     LoadedModel loaded = load_model(args[0]);
@@ -130,6 +133,7 @@ class EvalCommand : public Command {
   EvaluationConfig config_;
   std::optional<double> epsilon_;
   int threads_ = 0;
+  Precision precision_ = Precision::kF32;
   int64_t train_length_ = 0;
   Progress progress_;
 };

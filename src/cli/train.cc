@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/progress.h"
 #include "evaluate/validation.h"
+#include "kernels/bf16.h"
 #include "kernels/peak.h"
 #include "train/cost.h"
 #include "train/train_run.h"
@@ -28,6 +29,7 @@ class TrainCommand : public Command {
   int run() override {
     Context context(request_.threads);
     if (request_.threads == 0) context.share_cores();
+    context.set_precision(request_.train.precision);
     if (dry_run_) return report_costs(context);
     catch_stop_signals();
     Progress progress;
@@ -43,19 +45,25 @@ class TrainCommand : public Command {
   }
 
  private:
+  // "AVX3", "AVX3 and bf16 by AMX tiles"
+  static std::string arithmetic(const Context& context) {
+    const std::string set = instruction_set();
+    return context.precision() == Precision::kF32 ? set : set + " and bf16 by " + name_of(bf16_path());
+  }
+
   TrainEvents events(Context& context, Progress& progress, double peak) const {
     TrainEvents e;
     e.on_start = [&context, &progress, peak, this](const Trainer& trainer, Transformer& model, int64_t step) {
       progress.note(fmt::format(
-          "{} parameters, position {}, length {}, {} tokens a step; {} threads, {}, peak {:.0f} GFLOP/s",
+          "{} parameters, position {}, length {}, {} tokens a step; {} threads, {}, f32 peak {:.0f} GFLOP/s",
           count_text(static_cast<double>(model.parameters().count())), model.config().position, model.config().length,
-          trainer.tokens_per_step(), context.threads(), instruction_set(), peak / 1e9));
+          trainer.tokens_per_step(), context.threads(), arithmetic(context), peak / 1e9));
       if (step > 0) progress.note(fmt::format("resumed at step {}", step));
       if (step == 0 && !request_.from.empty()) progress.note(fmt::format("with the weights of {}", request_.from));
     };
     e.on_step = [&progress, peak](const StepReport& r) {
       const double share = 100 * r.flops_per_second / peak;
-      progress.show(fmt::format("{}  lr {:.2e}  {:.0f}% of peak", step_text(r), r.metrics.lr.value_or(0), share),
+      progress.show(fmt::format("{}  lr {:.2e}  {:.0f}% of f32 peak", step_text(r), r.metrics.lr.value_or(0), share),
                     r.metrics.step == r.steps);
     };
     e.on_note = [&progress](const std::string& note) { progress.note(note); };

@@ -112,6 +112,7 @@ class Experiment {
     request.model = m.plan.model;
     request.train = m.plan.train;
     request.resume = true;
+    const PrecisionScope precision(context_, m.plan.train.precision);  // trials of --equal-time, training, testing
     if (config_.equal_time > 0) request.train.steps = steps_in_time(m.plan);
     reset_peak_memory();
     const TrainResult result = train_run(context_, request, training_events(m));

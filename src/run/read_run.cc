@@ -37,10 +37,11 @@ Config read_config(const RunDir& run) {
   return config;
 }
 
-// Evaluations of the same weights on the same text.
+// Evaluations of the same weights on the same text in the same precision.
 struct Subject {
   std::optional<std::string> weights, data;
   OptionalCount step;
+  std::string precision;
   bool operator==(const Subject&) const = default;
 };
 
@@ -69,7 +70,8 @@ std::vector<RunRecord> read_run(const RunDir& run) {
     EvaluationLine line =
         EvaluationLine::from_json(lines[i], fmt::format("{}, record {}", run.evals().string(), i + 1));
     if (line.results.empty()) continue;
-    const Subject subject{line.results[0].weights, line.results[0].data, line.results[0].step};
+    const Subject subject{line.results[0].weights, line.results[0].data, line.results[0].step,
+                          line.results[0].precision.value_or("f32")};
     const auto place = static_cast<size_t>(std::ranges::find(subjects, subject) - subjects.begin());
     if (place == subjects.size()) {
       records.push_back(config.record);
@@ -80,11 +82,12 @@ std::vector<RunRecord> read_run(const RunDir& run) {
   if (records.empty()) records.push_back(config.record), subjects.emplace_back();
   for (size_t i = 0; i < records.size(); ++i) {
     records[i].curve = read_metrics(run);
-    records[i].variant = fmt::format("{}\nstep {}, text {}", config.variant, subjects[i].step.value_or(-1),
-                                     subjects[i].data.value_or("?"));
+    records[i].variant = fmt::format("{}\nstep {}, text {}, {}", config.variant, subjects[i].step.value_or(-1),
+                                     subjects[i].data.value_or("?"), subjects[i].precision);
     if (records.size() > 1) {
       records[i].name += subjects[i].step ? fmt::format(", step {}", *subjects[i].step) : fmt::format(", {}", i + 1);
       if (subjects[i].data) records[i].name += fmt::format(", text {}", subjects[i].data->substr(0, 8));
+      if (subjects[i].precision != "f32") records[i].name += ", " + subjects[i].precision;
     }
   }
   return records;

@@ -28,6 +28,7 @@ void fields(V& v, EvalRecord& e) {
   v("data", e.data);
   v("weights", e.weights);
   v("step", e.step, kCount);
+  v("precision", e.precision);
   v("loss", e.loss, kNotNegative);
   v("standard_error", e.standard_error, kNotNegative);
   v("perplexity", e.perplexity, kNotNegative);

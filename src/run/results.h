@@ -22,6 +22,7 @@ struct EvalRecord {
   // Whose number it is: hash of the split's tokens, checksum and step of the weights. Not known of older records.
   std::optional<std::string> data{}, weights{};
   OptionalCount step{};
+  std::optional<std::string> precision{};  // of the operands of products: "f32", "bf16"
   OptionalNumber loss{}, standard_error{}, perplexity{}, word_perplexity{}, bits_per_byte{}, tokens_per_second{};
   OptionalCount peak_memory_bytes{};
 };

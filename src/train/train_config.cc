@@ -21,6 +21,8 @@ void TrainConfig::fields(Options& o) {
   o.add("keep", keep, "checkpoints to keep, beside the best");
   o.add("log-every", log_every, "steps between records in metrics.jsonl");
   o.add("max-seconds", max_seconds, "end after this much training time; 0: no limit");
+  o.add("precision", precision, kPrecisions,
+        "of the numbers that are multiplied: bf16 is several times as fast where the CPU has it");
   o.add("recompute", recompute, "less memory: run each block again in the backward pass");
   optimizer.fields(o);
 }
@@ -51,9 +53,9 @@ void TrainConfig::validate(int64_t length) {
 }
 
 bool may_change_on_resume(const std::string& option) {
-  constexpr std::array<std::string_view, 9> kFree = {"steps",      "save-every", "save-minutes", "eval-every",
-                                                     "keep",       "log-every",  "recompute",    "micro-batch-tokens",
-                                                     "max-seconds"};
+  constexpr std::array<std::string_view, 10> kFree = {"steps",       "save-every", "save-minutes", "eval-every",
+                                                      "keep",        "log-every",  "recompute",    "micro-batch-tokens",
+                                                      "max-seconds", "precision"};
   return std::ranges::find(kFree, option) != kFree.end();
 }
 

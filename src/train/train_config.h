@@ -17,6 +17,7 @@ struct TrainConfig {
   int64_t keep = 2;
   double max_seconds = 0;
   bool recompute = false;
+  Precision precision = Precision::kF32;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
 

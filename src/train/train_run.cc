@@ -38,7 +38,7 @@ void require_same_run(const fs::path& dir, const CheckpointInfo& info, const Tra
     if (!d) return;
     fail_usage(
         "--{} is {}, but {} was trained with {}. On resuming only steps, max-seconds, what is logged, validated "
-        "and saved when, threads and memory may change. To train its weights with other options: --from {}",
+        "and saved when, precision, threads and memory may change. To train its weights with other options: --from {}",
         d->name, d->now, request.out, d->before, request.out);
   };
   const auto never = [](const std::string&) { return false; };
@@ -64,8 +64,8 @@ int64_t step_to_resume(const RunWriter& run, int64_t wanted) {
 }
 
 // The trainer as it was at `step`.
-void restore(Trainer& trainer, const RunWriter& run, int64_t step, const TrainRequest& request,
-             const TokenSet& tokens) {
+CheckpointInfo restore(Trainer& trainer, const RunWriter& run, int64_t step, const TrainRequest& request,
+                       const TokenSet& tokens) {
   const fs::path dir = run.dir().checkpoint(step);
   CheckpointInfo info;
   try {
@@ -80,6 +80,18 @@ void restore(Trainer& trainer, const RunWriter& run, int64_t step, const TrainRe
   }
   require_same_run(dir, info, request, tokens);
   trainer.restore(dir, info);
+  return info;
+}
+
+// What to say where training goes on in another precision.
+std::string other_precision(const CheckpointInfo& info, const TrainRequest& request) {
+  const OptionValues& before = info.training->options;
+  const auto old = before.find("precision");
+  const std::string was = old == before.end() ? name_of(kPrecisions, Precision::kF32) : old->second;
+  const std::string now = name_of(kPrecisions, request.train.precision);
+  return was == now ? ""
+                    : fmt::format("the precision changes: trained in {} until step {}, in {} from now on", was,
+                                  info.step, now);
 }
 
 // Another run's weights, as the ones to start with.
@@ -158,6 +170,7 @@ TrainResult train_run(Context& context, TrainRequest request, const TrainEvents&
   request.model.validate();
   request.train.validate(request.model.length);
   tokens.split("train").verify();
+  const PrecisionScope precision(context, request.train.precision);
   Transformer model(request.model, true);
   const TrainerCallbacks callbacks = trainer_callbacks(events, request, tokens, model);
 
@@ -172,7 +185,7 @@ TrainResult train_run(Context& context, TrainRequest request, const TrainEvents&
     model.initialize(context, request.train.seed);
   }
   Trainer trainer(context, {model, tokens.split("train"), &tokens.tokenizer(), from}, request.train);
-  if (step > 0) restore(trainer, run, step, request, tokens);
+  const std::string other = step > 0 ? other_precision(restore(trainer, run, step, request, tokens), request) : "";
   require_room(run.dir(), model, request.train);
 
   // Everything is checked: from here on the run changes.
@@ -180,6 +193,7 @@ TrainResult train_run(Context& context, TrainRequest request, const TrainEvents&
   if (!abandoned.empty()) {
     events.on_note(fmt::format("later checkpoints moved to {}: a run of its own", abandoned.string()));
   }
+  if (!other.empty()) events.on_note(other);
   Options options;
   request.fields(options);
   run.write_config(options.to_toml(false));

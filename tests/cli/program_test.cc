@@ -66,7 +66,7 @@ TEST(Program, TrainEvalInfo) {
   const Outcome trained =
       longshot_run(dir, fmt::format("train --data {} --out {} --steps 12 --eval-every 6 {}", data, run, kSmall));
   ASSERT_EQ(trained.code, 0) << trained.err;
-  EXPECT_THAT(trained.err, testing::AllOf(HasSubstr("tokens/s"), HasSubstr("% of peak"), HasSubstr("validation loss")));
+  EXPECT_THAT(trained.err, testing::AllOf(HasSubstr("tokens/s"), HasSubstr("% of f32 peak"), HasSubstr("validation loss")));
   const Outcome again = longshot_run(dir, fmt::format("train --data {} --out {} --steps 12 {}", data, run, kSmall));
   EXPECT_EQ(again.code, 2);
   EXPECT_THAT(again.err, HasSubstr("--resume"));

@@ -56,6 +56,33 @@ struct ATrainedRun {
   TrainRequest request;
 };
 
+TEST(TrainRun, ResumesInBf16BitForBit) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 700);
+  TrainRequest whole = small_request(dir / "data", dir / "whole", 6),
+               parts = small_request(dir / "data", dir / "parts", 6);
+  whole.train.precision = parts.train.precision = Precision::kBf16;
+  trained(parts, 4);
+  const TrainedRun resumed = trained(parts), uninterrupted = trained(whole);
+  EXPECT_EQ(resumed.weights, uninterrupted.weights);
+  EXPECT_NE(trained(small_request(dir / "data", dir / "floats", 6)).weights, uninterrupted.weights);
+  EXPECT_EQ(test_context().precision(), Precision::kF32);
+}
+
+TEST(TrainRun, AnotherPrecisionIsSaidAloud) {
+  ATrainedRun r;
+  TrainRequest more = r.request;
+  more.train.steps = 8;
+  std::string notes;
+  TrainEvents events;
+  events.on_note = [&](const std::string& note) { notes += note + "\n"; };
+  train_run(test_context(), more, events);
+  EXPECT_EQ(notes, "");
+  more.train.steps = 9, more.train.precision = Precision::kBf16;
+  train_run(test_context(), more, events);
+  EXPECT_THAT(notes, HasSubstr("trained in f32 until step 8, in bf16 from now on"));
+}
+
 TEST(TrainRun, ARefusedResumeChangesNothing) {
   ATrainedRun r;
   const auto before = content_of(r.dir / "run");

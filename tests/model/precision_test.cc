@@ -1,0 +1,94 @@
+// Products of operands in bf16, over all position methods.
+#include <cmath>
+
+#include "model/support.h"
+
+namespace longshot {
+namespace {
+
+struct Pass {
+  std::vector<float> losses, gradients;
+};
+// Smooth everywhere: at ReLU's corner a rounding can turn a derivative of 0 into 1.
+ModelConfig smooth_config(const std::string& position) {
+  ModelConfig config = tiny_config(position);
+  config.activation = Activation::kGelu;
+  return config;
+}
+
+Pass pass_in(Context& context, const std::string& position) {
+  const auto model = tiny_model(smooth_config(position));
+  const RandomBatch data(3, 19, 37);
+  TrainingPass pass(context, *model, {.sequences = 3, .length = 19});
+  pass.run(data.batch, 1, 1);
+  const auto grads = model->parameters().grads();
+  return {{pass.losses().begin(), pass.losses().end()}, {grads.begin(), grads.end()}};
+}
+
+double norm(std::span<const float> x) {
+  double sum = 0;
+  for (const float v : x) sum += double{v} * v;
+  return std::sqrt(sum);
+}
+
+// A rounded operand is off by at most 2^-9 of itself, a product of two by 2^-8 of the sum of its absolute terms. On the way
+// from the loss to a gradient of the first layer lie the output's product and, forward and backward, four of each layer:
+// relative errors add, to first order.
+TEST(Precision, GradientsAreOffByTheRoundingOfOperands) {
+  const ModelConfig config = smooth_config("alibi");
+  const double bound = std::ldexp(2.0 * (4.0 * static_cast<double>(config.layers) + 1), -8);
+  Context floats(2), halves(2);
+  halves.set_precision(Precision::kBf16);
+  for (const std::string& name : position_names()) {
+    SCOPED_TRACE(name);
+    const Pass exact = pass_in(floats, name), rounded = pass_in(halves, name);
+    for (size_t i = 0; i < exact.losses.size(); ++i) EXPECT_NEAR(rounded.losses[i], exact.losses[i], bound);
+    EXPECT_NE(rounded.losses, exact.losses);
+    const auto model = tiny_model(smooth_config(name));
+    for (const Tensor& t : model->parameters().tensors()) {
+      const auto first = static_cast<size_t>(t.offset), count = static_cast<size_t>(t.size);
+      std::vector<float> error(count);
+      for (size_t i = 0; i < count; ++i) error[i] = rounded.gradients[first + i] - exact.gradients[first + i];
+      const double size = norm(std::span(exact.gradients).subspan(first, count));
+      EXPECT_LE(norm(error), bound * size + 1e-6) << t.name;
+    }
+  }
+}
+
+TEST(Precision, ThreadsChangeNothing) {
+  Context one(1), two(2);
+  one.set_precision(Precision::kBf16), two.set_precision(Precision::kBf16);
+  for (const std::string& name : position_names()) {
+    const Pass a = pass_in(one, name), b = pass_in(two, name);
+    for (size_t i = 0; i < a.losses.size(); ++i) ASSERT_NEAR(a.losses[i], b.losses[i], 1e-5) << name;
+  }
+}
+
+// A row of a product has the same bits alone: what is cached is what would be computed again.
+TEST(Precision, CachedEqualsFull) {
+  Context context(2);
+  context.set_precision(Precision::kBf16);
+  for (const std::string& name : position_names()) {
+    SCOPED_TRACE(name);
+    ModelConfig config = tiny_config(name);
+    config.length = 40;
+    const auto model = tiny_model(config);
+    const RandomBatch data(1, 40, config.vocab);
+    const auto whole_size = static_cast<size_t>(40 * config.vocab);
+    std::vector<float> want(whole_size), got(whole_size);
+    Inference whole(context, *model, {.sequences = 1, .tokens = 40});
+    whole.log_probabilities({.inputs = data.inputs, .length = 40, .first_key = {}}, 0, {want.data(), 40, config.vocab});
+    Inference cached(context, *model, {.sequences = 1, .tokens = 17, .capacity = 40});
+    int64_t past = 0;
+    for (const int64_t step : {1, 17, 2, 16, 4}) {
+      const std::vector<int32_t> inputs(data.inputs.begin() + past, data.inputs.begin() + past + step);
+      cached.log_probabilities({.inputs = inputs, .length = step, .first_key = {}}, 0,
+                               {got.data() + past * config.vocab, step, config.vocab});
+      past += step;
+    }
+    for (size_t i = 0; i < whole_size; ++i) ASSERT_NEAR(got[i], want[i], 2e-2) << i;
+  }
+}
+
+}  // namespace
+}  // namespace longshot
