@@ -11,6 +11,7 @@
 #include <chrono>
 #include <vector>
 
+#include "base/error.h"
 #include "base/workspace.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -115,6 +116,23 @@ double measure_read_bandwidth(const Context& context) {
 }
 
 const char* instruction_set() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> names;
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) names.emplace_back(hwy::TargetName(target));
+  return names;
+}
+
+ForcedInstructionSet::ForcedInstructionSet(const std::string& name) {
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    if (name != hwy::TargetName(target)) continue;
+    hwy::SetSupportedTargetsForTest(target);
+    return;
+  }
+  fail("{} is no instruction set of this CPU and program", name);
+}
+
+ForcedInstructionSet::~ForcedInstructionSet() { hwy::SetSupportedTargetsForTest(0); }
 
 }  // namespace longshot
 #endif  // HWY_ONCE

@@ -1,5 +1,8 @@
 // What the machine can do at best, measured: the yardstick of every speed that is reported.
 #pragma once
+#include <string>
+#include <vector>
+
 #include "base/context.h"
 
 namespace longshot {
@@ -17,5 +20,17 @@ double measure_peak_flops(const Context& context, double seconds = 0.05);
 double measure_read_bandwidth(const Context& context);
 // The instruction set in use: "AVX2", ..
 const char* instruction_set();
+
+// Those that this CPU and this program have, the best first.
+std::vector<std::string> instruction_sets();
+// While it lives, all kernels use this one of instruction_sets(). For measurements and tests: no kernel may be running in
+// another thread when it begins or ends.
+class ForcedInstructionSet {
+ public:
+  explicit ForcedInstructionSet(const std::string& name);
+  ForcedInstructionSet(const ForcedInstructionSet&) = delete;
+  ForcedInstructionSet& operator=(const ForcedInstructionSet&) = delete;
+  ~ForcedInstructionSet();
+};
 
 }  // namespace longshot
