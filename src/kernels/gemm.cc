@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstring>
 
 #include "kernels/bf16.h"
 #include "kernels/gemm_steps.h"
@@ -10,7 +9,7 @@
 namespace longshot {
 namespace {
 
-constexpr int64_t kHeight = 48;
+constexpr int64_t kHeight = 48;  // a multiple of kPanel
 
 // Products of floats by tile_product. Rows of A are read in place, columns of A^T are copied first.
 struct FloatKernel {
@@ -35,15 +34,13 @@ void FloatKernel::pack(const Product& g, const Step& s, Shares::Range panels, fl
   if (g.form == Form::kNT) {
     pack_panels(g.b.row(column) + s.k, g.b.stride, columns, s.depth, to);
   } else {
-    const int64_t whole = columns / kPanel, rest = columns % kPanel;
-    for (int64_t k = 0; k < s.depth; ++k) {
-      const float* from = g.b.row(s.k + k) + column;
-      for (int64_t p = 0; p < whole; ++p)
-        std::memcpy(to + p * apart + k * kPanel, from + p * kPanel, sizeof(float) * kPanel);
-      if (rest == 0) continue;
-      float* edge = to + whole * apart + k * kPanel;
-      std::fill(std::copy_n(from + whole * kPanel, rest, edge), edge + kPanel, 0.0f);
-    }
+    copy_strips({.x = g.b.row(s.k) + column,
+                 .x_stride = g.b.stride,
+                 .rows = s.depth,
+                 .columns = columns,
+                 .y = to,
+                 .y_stride = kPanel,
+                 .y_strip = apart});
   }
   if (rounded) round_to_bf16(to, to, all * apart);
 }
@@ -54,14 +51,14 @@ void FloatKernel::copy_rows(const Product& g, const Step& s, const Block& at) co
     for (int64_t r = 0; r < at.rows; ++r) round_to_bf16(g.a.row(at.i + r) + s.k, at.own + r * s.depth, s.depth);
     return;
   }
-  for (int64_t k = 0; k < s.depth; ++k) {
-    const float* from = g.a.row(s.k + k) + at.i;
-    float* to = at.own + k * kHeight;
-    int64_t r = 0;
-    for (; r + kPanel <= at.rows; r += kPanel) std::memcpy(to + r, from + r, sizeof(float) * kPanel);
-    for (; r < at.rows; ++r) to[r] = from[r];
-    if (rounded) round_to_bf16(to, to, at.rows);
-  }
+  copy_strips({.x = g.a.row(s.k) + at.i,
+               .x_stride = g.a.stride,
+               .rows = s.depth,
+               .columns = at.rows,
+               .y = at.own,
+               .y_stride = kHeight,
+               .y_strip = kPanel});
+  if (rounded) round_to_bf16(at.own, at.own, s.depth * kHeight);
 }
 
 void FloatKernel::multiply(const Product& g, const Step& s, const Block& at) const {

@@ -169,6 +169,19 @@ void PackPanelsImpl(const float* x, int64_t x_stride, int64_t rows, int64_t dim,
   }
 }
 
+void CopyStripsImpl(const StripCopy& p) {
+  const DPanel d;
+  const int64_t whole = p.columns / kPanel, rest = p.columns % kPanel;
+  for (int64_t r = 0; r < p.rows; ++r) {
+    const float* x = p.x + r * p.x_stride;
+    float* y = p.y + r * p.y_stride;
+    for (int64_t s = 0; s < whole; ++s, x += kPanel, y += p.y_strip) {
+      for (int64_t lane = 0; lane < kPanel; lane += kLanes) hn::StoreU(hn::LoadU(d, x + lane), d, y + lane);
+    }
+    if (rest > 0) std::fill(std::copy_n(x, rest, y), y + kPanel, 0.0f);
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace longshot
 HWY_AFTER_NAMESPACE();
@@ -179,9 +192,11 @@ namespace longshot {
 HWY_EXPORT(BlockingImpl);
 HWY_EXPORT(TileProductImpl);
 HWY_EXPORT(PackPanelsImpl);
+HWY_EXPORT(CopyStripsImpl);
 
 ProductBlocking product_blocking() { return HWY_DYNAMIC_DISPATCH(BlockingImpl)(); }
 void tile_product(const TileProduct& p) { HWY_DYNAMIC_DISPATCH(TileProductImpl)(p); }
+void copy_strips(const StripCopy& p) { HWY_DYNAMIC_DISPATCH(CopyStripsImpl)(p); }
 void pack_panels(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float* panels) {
   HWY_DYNAMIC_DISPATCH(PackPanelsImpl)(x, x_stride, rows, dim, panels);
 }

@@ -41,6 +41,16 @@ struct ProductBlocking {
 };
 ProductBlocking product_blocking();
 
+// Columns of x in strips of kPanel: y[s y_strip + r y_stride + lane] = x[r][kPanel s + lane]; lanes past `columns` become 0.
+struct StripCopy {
+  const float* x;
+  int64_t x_stride;
+  int64_t rows, columns;
+  float* y;
+  int64_t y_stride, y_strip;
+};
+void copy_strips(const StripCopy& p);
+
 // panels[p][d][lane] = x[kPanel p + lane][d]; lanes past `rows` become 0.
 void pack_panels(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float* panels);
 
