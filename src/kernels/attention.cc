@@ -12,9 +12,9 @@ namespace longshot {
 namespace {
 
 struct ForwardPieces {
-  float *q, *s, *o, *row_max, *row_sum, *rescale, *q_norm, *room;
+  float *q, *s, *o, *row_max, *row_sum, *rescale, *q_norm, *room, *product;
   int64_t used;
-  ForwardPieces(Cutter cut, int64_t head_dim) {
+  ForwardPieces(Cutter cut, int64_t head_dim, bool bf16) {
     const int64_t dp = padded_dim(head_dim);
     q = cut.take(kQueryTile * dp);        // [tile, D] scaled, rotated
     s = cut.take(kQueryTile * kKeyTile);  // [tile, key tile]
@@ -24,6 +24,7 @@ struct ForwardPieces {
     rescale = cut.take(kQueryTile);
     q_norm = cut.take(kQueryTile);
     room = cut.take(HeadBias::kRoom);
+    product = cut.take(TileProducts::scratch_floats(head_dim, bf16));
     used = cut.used();
   }
 };
@@ -46,6 +47,14 @@ struct StoredHead {
   float norm_of(int64_t tile) const { return norms[tile % tiles]; }
 };
 
+struct ForwardTask {
+  const AttentionShape& shape;
+  const AttentionOptions& options;
+  const AttentionQueries& queries;
+  const KeyStore& store;
+  bool bf16;
+};
+
 // The stop rule. Visiting key tiles from near to far, everything further may be left out once for every row i that sees
 // any of it
 //
@@ -54,12 +63,15 @@ struct StoredHead {
 // where d0 is the distance to the nearest unvisited key, q carries the scale of the scores, and lse_i is the running
 // log-sum-exp: the probability left out is then at most eps, whatever the values. The first tile often holds an
 // attention sink with an unusual key, so it is judged alone; the keys behind the query are judged alone as well. eps is
-// divided among these parts. A score term adds the most it can to the left side.
+// divided among these parts. A score term adds the most it can to the left side. Where q and k are rounded to bf16, each
+// number grows by at most 2^-9 of itself, and so do the norms: |q'| |k'| <= (1 + 2^-9)^2 |q| |k|.
 class FarKeys {
  public:
-  FarKeys(const AttentionOptions& options, const Head& h, const StoredHead& stored)
-      : active_(options.epsilon > 0 && options.bias.kind == DistanceBias::Kind::kLinear), stored_(stored) {
+  FarKeys(const ForwardTask& task, const Head& h, const StoredHead& stored)
+      : active_(task.options.epsilon > 0 && task.options.bias.kind == DistanceBias::Kind::kLinear), stored_(stored) {
     if (!active_) return;
+    const AttentionOptions& options = task.options;
+    if (task.bf16) longer_ = (1 + 0x1p-9f) * (1 + 0x1p-9f) * (1 + 0x1p-22f);
     const float slope = options.bias.slopes[static_cast<size_t>(h.head)];
     const float most = options.term ? options.term->most() : 0;
     active_ = slope > 0 && most < HUGE_VALF;
@@ -86,7 +98,7 @@ class FarKeys {
     for (int64_t r = 0; r < rows.count; ++r) {
       if (rows.visible[r].first > last_key || rows.visible[r].last <= first_key) continue;
       const int64_t i = rows.query0 + r, d0 = before ? i - last_key : first_key - i;
-      const float mass = rows.q_norm[r] * kappa - slope_ * static_cast<float>(d0) + log_tail_;
+      const float mass = longer_ * rows.q_norm[r] * kappa - slope_ * static_cast<float>(d0) + log_tail_;
       if (mass - rows.row_max[r] > log_eps_ + 20.0f) return false;  // the logarithm below is not needed to tell
       if (!(mass - rows.row_max[r] - std::log(rows.row_sum[r]) <= log_eps_)) return false;
     }
@@ -97,13 +109,7 @@ class FarKeys {
   bool active_;
   const StoredHead& stored_;
   float slope_ = 0, log_eps_ = 0, log_tail_ = 0;
-};
-
-struct ForwardTask {
-  const AttentionShape& shape;
-  const AttentionOptions& options;
-  const AttentionQueries& queries;
-  const KeyStore& store;
+  float longer_ = 1;  // what rounding can make of |q| |k|
 };
 
 // One query tile of one head. 1 scores  2 bias, softmax  3 mix values, from near to far.
@@ -131,7 +137,7 @@ QueryTile::QueryTile(const ForwardTask& task, const Head& h, int64_t tile, float
       head_(h),
       stored_(task.store, h),
       scores_(task.options, h),
-      w_(Cutter(scratch), task.shape.head_dim) {
+      w_(Cutter(scratch), task.shape.head_dim, task.bf16) {
   const AttentionShape& shape = task.shape;
   const int64_t dim = shape.head_dim, dp = padded_dim(dim), first = tile * kQueryTile;
   rows_ = {h.sequence, first, std::min(kQueryTile, shape.queries - first),
@@ -165,7 +171,7 @@ void QueryTile::visit(int64_t tile) {
                                     .visible = visible_.data(),
                                     .s = w_.s,
                                     .room = w_.room});
-  const TileProducts products(t, dim, task_.options.visible.causal);
+  const TileProducts products(t, dim, task_.options.visible.causal, {task_.bf16, w_.product});
   products.scores(w_.q, stored_.keys_of(tile), w_.s);
   scores_.add_term(t);
   tile_softmax(t, w_.row_max, w_.row_sum, w_.rescale);
@@ -179,7 +185,7 @@ VisitedTiles QueryTile::visit_tiles() {
   if (task_.options.epsilon > 0) {
     for (int64_t r = 0; r < rows_.rows; ++r) w_.q_norm[r] = std::sqrt(dot(w_.q + r * dp, w_.q + r * dp, dim));
   }
-  const FarKeys far(task_.options, head_, stored_);
+  const FarKeys far(task_, head_, stored_);
   const FarKeys::Rows judged{w_.q_norm, w_.row_max, w_.row_sum, visible_.data(), rows_.rows, query0};
 
   const int64_t first = seen_.first / kKeyTile, last = tiles_of(seen_.last, kKeyTile);
@@ -216,8 +222,9 @@ void attention_forward(Context& context, const AttentionShape& shape, const Atte
                        const AttentionQueries& queries, const KeyStore& store) {
   const ZoneTimer timer(context, Zone::kAttentionForward);
   assert(store.head_dim == shape.head_dim && store.heads == shape.stored_heads());
-  const int64_t tiles = shape.query_tiles(), floats = ForwardPieces(Cutter(nullptr), shape.head_dim).used;
-  const ForwardTask task{shape, options, queries, store};
+  const bool bf16 = context.precision() == Precision::kBf16;
+  const int64_t tiles = shape.query_tiles(), floats = ForwardPieces(Cutter(nullptr), shape.head_dim, bf16).used;
+  const ForwardTask task{shape, options, queries, store, bf16};
   const std::span<float> scratch = context.scratch(context.threads() * floats);
   context.tasks(shape.sequences * shape.heads * tiles, [&](int64_t i, int thread) {
     const Head h = head_of(shape, i / tiles);

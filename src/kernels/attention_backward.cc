@@ -10,9 +10,9 @@ namespace {
 
 // One head of keys and the G heads of queries that look at it, whose rows are stacked: head g, query t in row g T + t.
 struct BackwardPieces {
-  float *q, *k, *k_panels, *v_panels, *d_out, *delta, *s, *dp, *d_k, *d_v, *room;
+  float *q, *k, *k_panels, *v_panels, *d_out, *delta, *s, *dp, *d_k, *d_v, *room, *product;
   int64_t used;
-  BackwardPieces(Cutter cut, const AttentionShape& shape, int64_t keys) {
+  BackwardPieces(Cutter cut, const AttentionShape& shape, int64_t keys, bool bf16) {
     const int64_t dim = shape.head_dim, width = padded_dim(dim), rows = shape.group() * shape.queries;
     q = cut.take(rows * width);                         // [G T, D] scaled, rotated
     k = cut.take(keys * width);                         // [S, D] rotated
@@ -25,6 +25,7 @@ struct BackwardPieces {
     d_k = cut.take(kKeyTile * width);
     d_v = cut.take(kKeyTile * width);
     room = cut.take(HeadBias::kRoom);
+    product = cut.take(TileProducts::scratch_floats(dim, bf16));
     used = cut.used();
   }
 };
@@ -34,6 +35,7 @@ struct BackwardTask {
   const AttentionOptions& options;
   const AttentionForwardResult& forward;
   const AttentionGradients& gradients;
+  bool bf16;
   int64_t d_bias_stride;  // floats from one head's gradient of the bias to the next
 };
 
@@ -79,7 +81,7 @@ KeyHead::KeyHead(const BackwardTask& task, int64_t index, const Memory& memory)
       dim_(task.shape.head_dim),
       dp_(padded_dim(dim_)),
       memory_(memory),
-      w_(Cutter(memory.scratch), task.shape, task.forward.keys) {}
+      w_(Cutter(memory.scratch), task.shape, task.forward.keys, task.bf16) {}
 
 void KeyHead::load() {
   const AttentionForwardResult& f = task_.forward;
@@ -138,7 +140,7 @@ void KeyHead::pair(const Block& block, int64_t key0, int64_t cols) {
                                    .visible = visible.data(),
                                    .s = w_.s,
                                    .room = w_.room});
-  const TileProducts products(t, dim_, options.visible.causal);
+  const TileProducts products(t, dim_, options.visible.causal, {task_.bf16, w_.product});
   const float *q = w_.q + at * dp_, *d_out = w_.d_out + at * dp_;
   products.scores(q, w_.k_panels + key0 * dim_, w_.s);  // s = q k^T
   scores.add_term(t);
@@ -213,7 +215,7 @@ struct BackwardMemory {
     parts = parts_of_a_head(shape, task.forward.keys, context.threads());
     const int64_t tasks = shape.sequences * shape.stored_heads() * parts;
     const int64_t count = context.threads();
-    thread_floats = BackwardPieces(Cutter(nullptr), shape, task.forward.keys).used;
+    thread_floats = BackwardPieces(Cutter(nullptr), shape, task.forward.keys, task.bf16).used;
     d_q_floats = round_up(shape.group() * shape.queries * padded_dim(shape.head_dim), kPanel);
     d_bias_floats = shape.group() * task.d_bias_stride;
     const int64_t d_q_count = parts == 1 ? count : tasks;
@@ -236,7 +238,9 @@ void attention_backward(Context& context, const AttentionShape& shape, const Att
   const bool wants_bias = options.bias.wants_gradient;
   assert(!wants_bias || options.bias.kind != DistanceBias::Kind::kTable ||
          options.bias.table.cols == gradients.d_bias.cols);
-  const BackwardTask task{shape, options, forward, gradients, wants_bias ? round_up(gradients.d_bias.cols, kPanel) : 0};
+  const bool bf16 = context.precision() == Precision::kBf16;
+  const BackwardTask task{shape,     options, forward,
+                          gradients, bf16,    wants_bias ? round_up(gradients.d_bias.cols, kPanel) : 0};
   const BackwardMemory memory(context, task);
   const int64_t heads = shape.sequences * shape.stored_heads(), parts = memory.parts;
   context.tasks(heads * parts, [&](int64_t i, int thread) {

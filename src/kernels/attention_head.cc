@@ -1,5 +1,7 @@
 #include "kernels/attention_head.h"
 
+#include "kernels/bf16.h"
+
 namespace longshot {
 
 HeadBias::HeadBias(const AttentionOptions& options, int64_t head, int64_t gradient_columns)
@@ -100,63 +102,75 @@ void HeadScores::add_term_gradient(const ScoreTile& t, const float* d_s) const {
   if (term_) term_->add_gradient(term_tile(t), d_s);
 }
 
-TileProducts::TileProducts(const ScoreTile& t, int64_t dim, bool causal)
+TileProducts::TileProducts(const ScoreTile& t, int64_t dim, bool causal, Arithmetic arithmetic)
     : rows_(t.rows),
       cols_(t.cols),
       dim_(dim),
       dp_(padded_dim(dim)),
       diagonal_(t.query0 - t.key0),
-      whole_(!causal || diagonal_ >= t.cols - 1) {}
+      whole_(!causal || diagonal_ >= t.cols - 1),
+      arithmetic_(arithmetic) {}
+
+int64_t TileProducts::scratch_floats(int64_t dim, bool bf16) {
+  if (!bf16) return 0;
+  const int64_t dp = padded_dim(dim);
+  return std::max({tile_product_floats(kQueryTile, kKeyTile, dim), tile_product_floats(kQueryTile, dp, kKeyTile),
+                   tile_product_floats(kKeyTile, dp, kQueryTile)});
+}
+
+void TileProducts::multiply(const TileProduct& p) const {
+  arithmetic_.bf16 ? tile_product_bf16(p, bf16_path(), arithmetic_.scratch) : tile_product(p);
+}
 
 void TileProducts::scores(const float* x, const float* y_panels, float* s) const {
-  tile_product({.a = x,
-                .a_stride = dp_,
-                .a_transposed = false,
-                .b = y_panels,
-                .b_stride = kPanel,
-                .b_panel = dim_ * kPanel,
-                .c = s,
-                .c_stride = kKeyTile,
-                .m = rows_,
-                .n = round_up(cols_, kPanel),
-                .k = dim_,
-                .accumulate = false,
-                .causal = trimmed(Causal::kScores),
-                .diagonal = diagonal_});
+  multiply({.a = x,
+            .a_stride = dp_,
+            .a_transposed = false,
+            .b = y_panels,
+            .b_stride = kPanel,
+            .b_panel = dim_ * kPanel,
+            .c = s,
+            .c_stride = kKeyTile,
+            .m = rows_,
+            .n = round_up(cols_, kPanel),
+            .k = dim_,
+            .accumulate = false,
+            .causal = trimmed(Causal::kScores),
+            .diagonal = diagonal_});
 }
 
 void TileProducts::add_rows(const float* s, const float* y, float* out) const {
-  tile_product({.a = s,
-                .a_stride = kKeyTile,
-                .a_transposed = false,
-                .b = y,
-                .b_stride = dp_,
-                .b_panel = kPanel,
-                .c = out,
-                .c_stride = dp_,
-                .m = rows_,
-                .n = dp_,
-                .k = cols_,
-                .accumulate = true,
-                .causal = trimmed(Causal::kRows),
-                .diagonal = diagonal_});
+  multiply({.a = s,
+            .a_stride = kKeyTile,
+            .a_transposed = false,
+            .b = y,
+            .b_stride = dp_,
+            .b_panel = kPanel,
+            .c = out,
+            .c_stride = dp_,
+            .m = rows_,
+            .n = dp_,
+            .k = cols_,
+            .accumulate = true,
+            .causal = trimmed(Causal::kRows),
+            .diagonal = diagonal_});
 }
 
 void TileProducts::add_columns(const float* s, const float* x, float* out) const {
-  tile_product({.a = s,
-                .a_stride = kKeyTile,
-                .a_transposed = true,
-                .b = x,
-                .b_stride = dp_,
-                .b_panel = kPanel,
-                .c = out,
-                .c_stride = dp_,
-                .m = cols_,
-                .n = dp_,
-                .k = rows_,
-                .accumulate = true,
-                .causal = trimmed(Causal::kColumns),
-                .diagonal = diagonal_});
+  multiply({.a = s,
+            .a_stride = kKeyTile,
+            .a_transposed = true,
+            .b = x,
+            .b_stride = dp_,
+            .b_panel = kPanel,
+            .c = out,
+            .c_stride = dp_,
+            .m = cols_,
+            .n = dp_,
+            .k = rows_,
+            .accumulate = true,
+            .causal = trimmed(Causal::kColumns),
+            .diagonal = diagonal_});
 }
 
 }  // namespace longshot

@@ -136,7 +136,12 @@ class HeadScores {
 // is causal, blocks no row sees are left out.
 class TileProducts {
  public:
-  TileProducts(const ScoreTile& t, int64_t dim, bool causal);
+  struct Arithmetic {
+    bool bf16 = false;         // operands are rounded
+    float* scratch = nullptr;  // then: scratch_floats(dim)
+  };
+  TileProducts(const ScoreTile& t, int64_t dim, bool causal, Arithmetic arithmetic);
+  static int64_t scratch_floats(int64_t dim, bool bf16);
   // s = x y^T for x[rows, D] and packed y[cols, D]
   void scores(const float* x, const float* y_panels, float* s) const;
   // out[rows, D] += s y for y[cols, D]
@@ -146,9 +151,11 @@ class TileProducts {
 
  private:
   Causal trimmed(Causal causal) const { return whole_ ? Causal::kFull : causal; }
+  void multiply(const TileProduct& p) const;
   int64_t rows_, cols_, dim_, dp_;
   int64_t diagonal_;
   bool whole_;
+  Arithmetic arithmetic_;
 };
 
 }  // namespace longshot

@@ -62,6 +62,7 @@ struct TileKernel {
   bool tiles;
 
   static int64_t steps(int64_t depth) { return (depth + kTileDepth - 1) / kTileDepth; }
+  static int64_t strips(int64_t rows) { return (rows + kTileLanes - 1) / kTileLanes; }
   static int64_t panel_numbers(int64_t depth) { return steps(depth) * kTileNumbers; }
 
   static Shares::Most most() { return {2 * kTileLanes, kHeight}; }
@@ -69,7 +70,7 @@ struct TileKernel {
   static int64_t panel_floats(int64_t depth) { return panel_numbers(depth) / 2; }
   // The strips of A, and a block of C at the edges.
   static int64_t thread_floats(int64_t depth) {
-    return kHeight / kTileLanes * panel_floats(depth) + 4 * kTileLanes * kTileLanes;
+    return kHeight / kTileLanes * panel_floats(depth) + 4 * kTileLanes * kTileLanes;  // BlockProducts::kEdgeFloats
   }
 
   void pack(const Product& g, const Step& s, Shares::Range panels, float* packed) const;
@@ -77,6 +78,10 @@ struct TileKernel {
 
  private:
   void pack_rows(const Product& g, const Step& s, const Block& at) const;
+};
+
+struct TileRange {
+  int64_t first, last;
 };
 
 // One strip or panel: 16 lanes from `lane` on, over the step's inner dimension.
@@ -123,14 +128,32 @@ void with_whole_tiles(TileBlock p, int64_t rows, int64_t columns, float* edge, F
   for (int64_t r = 0; r < rows; ++r) std::copy_n(edge + r * width, columns, c.row(r));
 }
 
+// One block of C, whole or not.
+class BlockProducts {
+ public:
+  BlockProducts(bool tiles, float* edge) : edge_(edge) {
+    if (tiles) session_.emplace();
+  }
+  int64_t size() const { return session_ ? 2 * kTileLanes : kTileLanes; }  // of a block's sides, at most
+  void block(const TileBlock& p, int64_t rows, int64_t columns) const {
+    with_whole_tiles(p, rows, columns, edge_, [&](const TileBlock& whole, int64_t strips, int64_t panels) {
+      session_ ? session_->block(whole, strips, panels) : pairs_block(whole);
+    });
+  }
+  static constexpr int64_t kEdgeFloats = 4 * kTileLanes * kTileLanes;
+
+ private:
+  std::optional<AmxSession> session_;
+  float* edge_;
+};
+
 void TileKernel::multiply(const Product& g, const Step& s, const Block& at) const {
   pack_rows(g, s, at);
-  const int64_t apart = panel_numbers(s.depth), size = tiles ? 2 * kTileLanes : kTileLanes;
-  float* edge = at.own + kHeight / kTileLanes * panel_floats(s.depth);
+  const int64_t apart = panel_numbers(s.depth);
+  const BlockProducts products(tiles, at.own + kHeight / kTileLanes * panel_floats(s.depth));
+  const int64_t size = products.size();
   const auto* a = reinterpret_cast<const uint16_t*>(at.own);
   const auto* b = reinterpret_cast<const uint16_t*>(at.b);
-  std::optional<AmxSession> session;
-  if (tiles) session.emplace();
   for (int64_t j = 0; j < s.columns; j += size) {
     for (int64_t i = 0; i < at.rows; i += size) {
       const TileBlock p{.a = a + i / kTileLanes * apart,
@@ -141,10 +164,7 @@ void TileKernel::multiply(const Product& g, const Step& s, const Block& at) cons
                         .c = g.c.row(at.i + i) + s.j + j,
                         .c_stride = g.c.stride,
                         .accumulate = g.accumulate || s.k > 0};
-      with_whole_tiles(p, std::min(size, at.rows - i), std::min(size, s.columns - j), edge,
-                       [&](const TileBlock& block, int64_t strips, int64_t panels) {
-                         tiles ? session->block(block, strips, panels) : pairs_block(block);
-                       });
+      products.block(p, std::min(size, at.rows - i), std::min(size, s.columns - j));
     }
   }
 }
@@ -178,6 +198,70 @@ void pack_tile(const TileSource& from, Operand operand, uint16_t* tile) {
       tile[at] = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
     }
   }
+}
+
+// A and B rounded into scratch memory, A as it lies, panels of B one after the other.
+static void rounded_tile_product(TileProduct p, float* scratch) {
+  const int64_t rows = p.a_transposed ? p.k : p.m, columns = p.a_transposed ? p.m : p.k;
+  for (int64_t r = 0; r < rows; ++r) round_to_bf16(p.a + r * p.a_stride, scratch + r * columns, columns);
+  float* panels = scratch + rows * columns;
+  for (int64_t j = 0; j < p.n / kPanel; ++j) {
+    for (int64_t k = 0; k < p.k; ++k)
+      round_to_bf16(p.b + j * p.b_panel + k * p.b_stride, panels + (j * p.k + k) * kPanel, kPanel);
+  }
+  p.a = scratch, p.a_stride = columns, p.b = panels, p.b_stride = kPanel, p.b_panel = p.k * kPanel;
+  tile_product(p);
+}
+
+// Of the inner dimension, what a block of C with rows from i on needs.
+static TileRange needed_steps(const TileProduct& p, int64_t i, int64_t rows) {
+  int64_t first = 0, last = p.k;
+  if (p.causal == Causal::kRows) last = std::clamp<int64_t>(i + rows + p.diagonal, 0, p.k);
+  if (p.causal == Causal::kColumns) first = std::clamp<int64_t>(i - p.diagonal, 0, p.k);
+  return {first / kTileDepth, std::max(TileKernel::steps(last), first / kTileDepth)};
+}
+
+void tile_product_bf16(const TileProduct& p, Bf16Path path, float* scratch) {
+  if (path == Bf16Path::kRounded) return rounded_tile_product(p, scratch);
+  const int64_t steps = TileKernel::steps(p.k), apart = steps * kTileNumbers, strips = TileKernel::strips(p.m);
+  auto* a = reinterpret_cast<uint16_t*>(scratch);
+  uint16_t* b = a + strips * apart;
+  for (int64_t s = 0; s < steps; ++s) {
+    const int64_t k = s * kTileDepth, depth = std::min(kTileDepth, p.k - k);
+    for (int64_t i = 0; i < p.m; i += kTileLanes) {
+      const float* x = p.a_transposed ? p.a + k * p.a_stride + i : p.a + i * p.a_stride + k;
+      pack_tile_x86({x, p.a_stride, !p.a_transposed, std::min(kTileLanes, p.m - i), depth}, Operand::kA,
+                    a + i / kTileLanes * apart + s * kTileNumbers);
+    }
+    for (int64_t j = 0; j < p.n / kPanel; ++j) {
+      pack_tile_x86({p.b + j * p.b_panel + k * p.b_stride, p.b_stride, false, kTileLanes, depth}, Operand::kB,
+                    b + j * apart + s * kTileNumbers);
+    }
+  }
+  const BlockProducts products(path == Bf16Path::kTiles, reinterpret_cast<float*>(b + p.n / kPanel * apart));
+  const int64_t size = products.size();
+  for (int64_t j = 0; j < p.n; j += size) {
+    for (int64_t i = 0; i < p.m; i += size) {
+      const int64_t rows = std::min(size, p.m - i);
+      if (p.causal == Causal::kScores && j > i + rows - 1 + p.diagonal) continue;
+      const TileRange needed = needed_steps(p, i, rows);
+      products.block({.a = a + i / kTileLanes * apart + needed.first * kTileNumbers,
+                      .a_strip = apart,
+                      .b = b + j / kTileLanes * apart + needed.first * kTileNumbers,
+                      .b_panel = apart,
+                      .steps = needed.last - needed.first,
+                      .c = p.c + i * p.c_stride + j,
+                      .c_stride = p.c_stride,
+                      .accumulate = p.accumulate},
+                     rows, std::min(size, p.n - j));
+    }
+  }
+}
+
+int64_t tile_product_floats(int64_t m, int64_t n, int64_t k) {
+  const int64_t packed =
+      (TileKernel::strips(m) + n / kPanel) * TileKernel::panel_floats(k) + BlockProducts::kEdgeFloats;
+  return std::max(packed, m * k + n * k);  // of tiles, or of rounded floats
 }
 
 void multiply_packed_tiles(Context& context, const Product& g, bool tiles) {

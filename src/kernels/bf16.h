@@ -11,6 +11,7 @@
 namespace longshot {
 
 struct Product;
+struct TileProduct;
 
 enum class Bf16Path { kTiles, kPairs, kRounded };
 const char* name_of(Bf16Path path);
@@ -18,6 +19,10 @@ Bf16Path bf16_path();
 bool has_bf16_path(Bf16Path path);
 
 void multiply_bf16(Context& context, const Product& g, Bf16Path path);
+
+// tile_product() of operands rounded to bf16. `scratch`: tile_product_floats(m, n, k).
+void tile_product_bf16(const TileProduct& p, Bf16Path path, float* scratch);
+int64_t tile_product_floats(int64_t m, int64_t n, int64_t k);
 
 void round_to_bf16(const float* x, float* y, int64_t n);
 

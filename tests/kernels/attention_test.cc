@@ -38,6 +38,44 @@ TEST(Attention, EqualsThePlainFormulaAtAwkwardSizes) {
   }
 }
 
+// Operands of the products are rounded: inputs, probabilities and gradients by 2^-9 of themselves.
+TEST(Attention, InBf16WithinTheRoundingOfOperands) {
+  Context context(2);
+  context.set_precision(Precision::kBf16);
+  for (const int64_t queries : {1, 17, 96, 97, 129, 300}) {
+    for (const int64_t dim : {8, 20, 64, 80}) {
+      for (const Kind kind : {Kind::kNone, Kind::kLinear, Kind::kTable}) {
+        SCOPED_TRACE(testing::Message() << "T " << queries << " D " << dim << " bias " << static_cast<int>(kind));
+        Fixture f({.shape = {.sequences = 2, .queries = queries, .heads = 2, .head_dim = dim}, .bias = kind});
+        const auto d_out = random_floats(f.n * f.width, 5);
+        f.forward(context);
+        f.backward(context, d_out);
+        PlainAttention plain = f.plain(d_out);
+        plain.run();
+        expect_close(f.out, plain.out, 2e-2, "out");
+        expect_close(f.columns(f.d_qkv, 0), plain.d_q, 4e-2, "d_q");
+        expect_close(f.columns(f.d_qkv, 1), plain.d_k, 4e-2, "d_k");
+        expect_close(f.columns(f.d_qkv, 2), plain.d_v, 4e-2, "d_v");
+      }
+    }
+  }
+}
+
+// With queries of 0 the scores are the bias alone: no bit of it may be lost, at any distance.
+TEST(Attention, TheBiasIsNeverRounded) {
+  Fixture floats(
+      {.shape = {.sequences = 1, .queries = 3000, .heads = 8, .head_dim = 16}, .bias = Kind::kLinear, .scale = 0});
+  Fixture halves(floats.c);
+  for (Fixture* f : {&floats, &halves}) {
+    for (size_t h = 0; h < f->slopes.size(); ++h) f->slopes[h] = 0.3f * std::exp2(-static_cast<float>(h));
+  }
+  Context context(2);
+  floats.forward(context);
+  context.set_precision(Precision::kBf16);
+  halves.forward(context);
+  EXPECT_EQ(halves.lse, floats.lse);
+}
+
 TEST(Attention, ATablesLastEntryHoldsBeyondIt) {
   for (const int64_t distances : {1, 5, 100, 129, 250}) {
     SCOPED_TRACE(distances);

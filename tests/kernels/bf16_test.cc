@@ -12,6 +12,7 @@
 #include "kernels/bf16_x86.h"
 #include "kernels/gemm.h"
 #include "kernels/support.h"
+#include "kernels/tile_product.h"
 
 namespace longshot {
 namespace {
@@ -199,6 +200,57 @@ TEST(Bf16, PairsSumTheRightNumbers) {
     for (int64_t i = 0; i < 16; ++i) {
       for (int64_t j = 0; j < 16; ++j)
         ASSERT_NEAR(sums[static_cast<size_t>(i * BlockCase::kStride + j)], c.expected(i, j, accumulate), 1e-4);
+    }
+  }
+}
+
+// Tiles of attention: products of operands rounded first, every form and every part that a causal tile leaves out.
+TEST(Bf16, TileProductsAreThoseOfRoundedOperands) {
+  struct Sizes {
+    int64_t m, n, k;
+  };
+  for (const Bf16Path path : {Bf16Path::kTiles, Bf16Path::kPairs, Bf16Path::kRounded}) {
+    if (!has_bf16_path(path)) continue;
+    for (const Sizes& z : {Sizes{1, 16, 1}, {17, 48, 20}, {96, 128, 64}, {96, 64, 128}, {95, 80, 33}, {128, 64, 96}}) {
+      for (const Causal causal : {Causal::kFull, Causal::kScores, Causal::kRows, Causal::kColumns}) {
+        for (const bool transposed : {false, true}) {
+          Guarded a(transposed ? z.k : z.m, transposed ? z.m : z.k, 1, 1), b(z.k, z.n, 3, 2), c(z.m, z.n, 1, 3),
+              want = c;
+          TileProduct p{a.mat().data,
+                        a.mat().stride,
+                        transposed,
+                        b.mat().data,
+                        b.mat().stride,
+                        kPanel,
+                        c.mat().data,
+                        c.mat().stride,
+                        z.m,
+                        z.n,
+                        z.k,
+                        causal != Causal::kScores,
+                        causal,
+                        5};
+          // What a causal tile leaves out of the inner sum is 0.
+          for (int64_t i = 0; i < z.m; ++i) {
+            for (int64_t k = 0; k < z.k; ++k) {
+              const bool hidden = (causal == Causal::kRows && k > i + 5) || (causal == Causal::kColumns && k < i - 5);
+              if (hidden) (transposed ? a.mat()(k, i) : a.mat()(i, k)) = 0;
+            }
+          }
+          std::vector<float> scratch(static_cast<size_t>(tile_product_floats(z.m, z.n, z.k)));
+          tile_product_bf16(p, path, scratch.data());
+          c.expect_guards_intact();
+          for (int64_t i = 0; i < z.m; ++i) {
+            for (int64_t j = 0; j < z.n; ++j) {
+              if (causal == Causal::kScores && j > i + 5) continue;
+              double sum = p.accumulate ? want.mat()(i, j) : 0;
+              for (int64_t k = 0; k < z.k; ++k)
+                sum += double{rounded(transposed ? a.mat()(k, i) : a.mat()(i, k))} * rounded(b.mat()(k, j));
+              ASSERT_NEAR(c.mat()(i, j), sum, 1e-4) << name_of(path) << " " << i << ", " << j;
+            }
+          }
+        }
+      }
     }
   }
 }
