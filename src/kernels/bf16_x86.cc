@@ -3,11 +3,15 @@
 #include <hwy/base.h>
 
 #if HWY_ARCH_X86_64
+#if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false alarms of GCC 12 on its own intrinsics
+#endif
 #include <cpuid.h>
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <cstring>
 
 namespace longshot {
 namespace {
@@ -57,7 +61,7 @@ __m512i rounded_row(const float* x, int64_t count) {
   const auto low = static_cast<__mmask16>(count >= 16 ? 0xffff : (1u << count) - 1);
   const auto high = static_cast<__mmask16>(count >= 32 ? 0xffff : count <= 16 ? 0 : (1u << (count - 16)) - 1);
   const __m512bh v = _mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(high, x + 16), _mm512_maskz_loadu_ps(low, x));
-  return reinterpret_cast<const __m512i&>(v);
+  return reinterpret_cast<__m512i>(v);
 }
 
 // Up to 16 floats of two rows, rounded, side by side: the upper row's in the lower halves.
@@ -68,7 +72,18 @@ __m512i rounded_pairs(const float* upper, const float* lower, int64_t count) {
   const auto mask = static_cast<__mmask16>(count >= 16 ? 0xffff : (1u << count) - 1);
   const __m512 second = lower ? _mm512_maskz_loadu_ps(mask, lower) : _mm512_setzero_ps();
   const __m512bh v = _mm512_cvtne2ps_pbh(second, _mm512_maskz_loadu_ps(mask, upper));
-  return _mm512_permutexvar_epi16(_mm512_load_si512(kSideBySide), reinterpret_cast<const __m512i&>(v));
+  return _mm512_permutexvar_epi16(_mm512_load_si512(kSideBySide), reinterpret_cast<__m512i>(v));
+}
+
+// A pair of numbers in every lane.
+__m512i every_lane(const uint16_t* pair) {
+  int32_t both = 0;
+  std::memcpy(&both, pair, sizeof both);
+  __m512i v = _mm512_set1_epi32(both);
+#if defined(__clang__)
+  __asm__("" : "+v"(v));  // clang 16 crashes when it folds the broadcast into the product
+#endif
+  return v;
 }
 
 // r[i] word j becomes r[j] word i: in blocks of 128 bits first, then the blocks.
@@ -158,9 +173,8 @@ void pairs_block(const TileBlock& p) {
     for (int64_t pair = 0; pair < kTileDepth / 2; ++pair) {
       const __m512i columns = _mm512_loadu_si512(b + pair * 2 * kTileLanes);
       for (int64_t r = 0; r < kTileLanes; ++r) {
-        const __m512i row = _mm512_set1_epi32(reinterpret_cast<const int32_t*>(a + r * kTileDepth)[pair]);
-        sum[r] = _mm512_dpbf16_ps(sum[r], reinterpret_cast<const __m512bh&>(row),
-                                  reinterpret_cast<const __m512bh&>(columns));
+        const __m512i row = every_lane(a + r * kTileDepth + 2 * pair);
+        sum[r] = _mm512_dpbf16_ps(sum[r], reinterpret_cast<__m512bh>(row), reinterpret_cast<__m512bh>(columns));
       }
     }
   }
