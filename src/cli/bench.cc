@@ -37,10 +37,10 @@ struct Part {
   const char* name;
   void (*measure)(Bench&);
 };
-constexpr Part kParts[] = {{"machine", bench_machine},     {"gemm", bench_products},  {"rows", bench_rows},
-                           {"attention", bench_attention}, {"step", bench_step},      {"demo", bench_demo},
-                           {"positions", bench_positions}, {"eval", bench_eval},      {"sliding", bench_sliding},
-                           {"shared", bench_shared},       {"targets", bench_targets}};
+constexpr Part kParts[] = {{"machine", bench_machine},     {"gemm", bench_products},       {"rows", bench_rows},
+                           {"attention", bench_attention}, {"step", bench_step},           {"demo", bench_demo},
+                           {"positions", bench_positions}, {"eval", bench_eval},           {"sliding", bench_sliding},
+                           {"shared", bench_shared},       {"precision", bench_precision}, {"targets", bench_targets}};
 
 std::string part_names() {
   std::string names;
@@ -76,12 +76,14 @@ class BenchCommand : public Command {
     o.add("save-weights", settings_.weights, "write the initial weights of the training step to this safetensors file");
     o.add("json", json_, "write the measurements to this file");
     o.add("threads", threads_, "0: all cores");
+    o.add("precision", precision_, kPrecisions, "of the numbers that are multiplied, in all parts but `precision`");
     settings_.model.fields(o);
   }
 
   int run() override {
     check();
     Context context(threads_);
+    context.set_precision(precision_);
     Bench bench{.settings = settings_, .context = context, .peak = measure_peak_flops(context, 0.3), .out = {}};
     const Machine machine = this_machine(context.threads());
     bench.out = {{"cpu", machine.cpu},
@@ -120,6 +122,7 @@ class BenchCommand : public Command {
   BenchSettings settings_;
   std::vector<std::string> what_;
   int threads_ = 0;
+  Precision precision_ = Precision::kF32;
   std::string json_;
 };
 

@@ -46,6 +46,7 @@ void bench_shared(Bench& bench);
 void bench_positions(Bench& bench);
 void bench_eval(Bench& bench);
 void bench_sliding(Bench& bench);
+void bench_precision(Bench& bench);
 void bench_targets(Bench& bench);
 
 template <class F>
@@ -116,6 +117,11 @@ struct ProductCase {
   int64_t rows, outputs, inputs;
   double flops() const { return 2.0 * static_cast<double>(rows * outputs) * static_cast<double>(inputs); }
 };
+// The matrices of a layer and of the output: qkv, attention's output, the two of the feed-forward part, the vocabulary's.
+struct Matrix {
+  int64_t outputs, inputs;
+};
+std::vector<Matrix> matrices_of(const ModelConfig& model);
 double time_product(const Bench& bench, const ProductCase& product);  // seconds of a call
 
 }  // namespace longshot

@@ -145,16 +145,12 @@ void report(Bench& bench, const ProductCase& product, const std::vector<Contesta
                                {"libraries", libraries}});
 }
 
-struct Matrix {
-  int64_t outputs, inputs;
-};
-// qkv, attention's output, the two of the feed-forward part, the output layer.
+}  // namespace
+
 std::vector<Matrix> matrices_of(const ModelConfig& model) {
   const int64_t c = model.dim, f = model.ffn_dim();
   return {{3 * c, c}, {c, c}, {f, c}, {c, f}, {model.vocab, c}};
 }
-
-}  // namespace
 
 double time_product(const Bench& bench, const ProductCase& product) {
   ProductData data(product, bench.settings.seed);
