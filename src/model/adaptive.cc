@@ -19,7 +19,7 @@ constexpr int64_t kLeastRows = 64;          // a product with fewer would only r
 constexpr int64_t kPaddingRow = 1;          // fairseq's padding id, and by accident row 1 of every band
 
 // Uniform in +-sqrt(6 / (in + out)), from a normal number by its distribution function.
-std::function<float(int64_t, double)> xavier_uniform(int64_t out, int64_t in) {
+Initializer xavier_uniform(int64_t out, int64_t in) {
   const double bound = std::sqrt(6.0 / static_cast<double>(out + in));
   return [bound](int64_t, double z) { return static_cast<float>(bound * std::erf(z / std::sqrt(2.0))); };
 }

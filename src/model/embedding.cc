@@ -5,20 +5,24 @@
 #include "kernels/gather.h"
 
 namespace longshot {
+namespace {
 
-double initial_embedding(const ModelConfig& config) {
-  const auto dim = static_cast<double>(config.dim);
-  if (config.tied && !config.final_norm) return 1 / dim;
-  return config.embed_scale ? 1 / std::sqrt(dim) : 0.02;
-}
+// Of the first logits: the loss is above ln V by half of its square, 0.08. Inputs times sqrt(C) have it too.
+constexpr double kLogitDeviation = 0.4;
+
+}  // namespace
 
 double initial_output(const ModelConfig& config) {
   const auto dim = static_cast<double>(config.dim);
-  return config.final_norm ? 1 / std::sqrt(dim) : 1 / dim;
+  return config.final_norm ? kLogitDeviation / std::sqrt(dim) : 1 / dim;
 }
 
-double initial_final_gain(const ModelConfig& config) {
-  return config.is_adaptive() ? 1 : 1 / std::sqrt(static_cast<double>(config.dim));
+double initial_embedding(const ModelConfig& config) {
+  return config.tied ? initial_output(config) : kLogitDeviation / std::sqrt(static_cast<double>(config.dim));
+}
+
+Initializer initial_final_gains(const ModelConfig& config) {
+  return config.tied && !config.is_adaptive() ? alternating(1) : constant(1);
 }
 
 TokenEmbedding::TokenEmbedding(const ModelConfig& config, Parameters& parameters)

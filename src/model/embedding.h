@@ -19,14 +19,13 @@ class InputEmbedding {
   virtual int64_t multiply_adds() const = 0;
 };
 
-// Standard deviations and gains that weights start with, so that
-//   - inputs have unit variance where they are scaled by sqrt(C), as positions that are added to them expect
-//   - logits are small and the first loss is ln V: through the gain of the final norm, or where there is none through
-//     the matrix itself. Tied, a logit would otherwise begin by favouring the input's own token, by up to sqrt(C).
-// Adaptive input and softmax start as the reference's do, all norms with 1.
+// Where training starts (docs/model.md). Logits are small, so that the first loss is ln V: standard deviations of the
+// matrices, gains of the final norm. A tied output meets the input's own vector e in the residual stream and would
+// begin by predicting the input's token, with a logit of about sum_i e_i^2; gains of alternating sign make it
+// sum_i +-e_i^2, which is no larger than any other token's. Adaptive input and softmax start as the reference's do.
 double initial_embedding(const ModelConfig& config);
 double initial_output(const ModelConfig& config);
-double initial_final_gain(const ModelConfig& config);
+Initializer initial_final_gains(const ModelConfig& config);
 
 // One matrix [V, C], times sqrt(C) where the configuration says so.
 class TokenEmbedding : public InputEmbedding {

@@ -4,8 +4,7 @@
 
 namespace longshot {
 
-ParameterId Parameters::add(std::string name, std::vector<int64_t> shape, bool decay,
-                            std::function<float(int64_t, double)> init) {
+ParameterId Parameters::add(std::string name, std::vector<int64_t> shape, bool decay, Initializer init) {
   Tensor t{std::move(name), std::move(shape), size_, 1, decay, std::move(init)};
   for (const int64_t n : t.shape) t.size *= n;
   size_ += (t.size + 15) / 16 * 16;  // every tensor begins on a cache line
@@ -40,11 +39,15 @@ int64_t Parameters::count() const {
   return n;
 }
 
-std::function<float(int64_t, double)> constant(float value) {
+Initializer constant(float value) {
   return [value](int64_t, double) { return value; };
 }
 
-std::function<float(int64_t, double)> gaussian(double deviation) {
+Initializer alternating(float value) {
+  return [value](int64_t index, double) { return index % 2 == 0 ? value : -value; };
+}
+
+Initializer gaussian(double deviation) {
   return [deviation](int64_t, double z) { return static_cast<float>(deviation * z); };
 }
 

@@ -13,12 +13,15 @@
 
 namespace longshot {
 
+// Value number `index` of a tensor, from a normal number of its own.
+using Initializer = std::function<float(int64_t index, double unit_normal)>;
+
 struct Tensor {
   std::string name;
   std::vector<int64_t> shape;
   int64_t offset = 0, size = 0;  // in the block, in floats
   bool decay = false;            // weight decay applies: matrices, not norms, biases and position tensors
-  std::function<float(int64_t index, double unit_normal)> init;
+  Initializer init;
 };
 
 using ParameterId = size_t;
@@ -26,7 +29,7 @@ using ParameterId = size_t;
 class Parameters {
  public:
   // Declares a tensor. All are declared before allocate().
-  ParameterId add(std::string name, std::vector<int64_t> shape, bool decay, std::function<float(int64_t, double)> init);
+  ParameterId add(std::string name, std::vector<int64_t> shape, bool decay, Initializer init);
   void allocate(bool with_gradients, Workspace::Kind kind = Workspace::Kind::kMemory);
   // A value depends on the seed, the tensor's name and the place in it: what two models have in common starts equal.
   void initialize(Context& context, uint64_t seed);
@@ -55,8 +58,8 @@ class Parameters {
   std::span<float> values_, grads_;
 };
 
-// Initialisers.
-std::function<float(int64_t, double)> constant(float value);
-std::function<float(int64_t, double)> gaussian(double deviation);
+Initializer constant(float value);
+Initializer alternating(float value);  // value, -value, value, ..
+Initializer gaussian(double deviation);
 
 }  // namespace longshot

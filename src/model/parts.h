@@ -37,7 +37,8 @@ class Linear {
 // LayerNorm or RMSNorm over rows.
 class NormLayer {
  public:
-  NormLayer(Parameters& parameters, const ModelConfig& config, const std::string& name, double gain = 1);
+  NormLayer(Parameters& parameters, const ModelConfig& config, const std::string& name,
+            Initializer gains = constant(1));
   void forward(Context& context, ConstMat x, Mat y, NormStats stats) const;
   // dx += gradient through the norm; adds to the parameters' gradients. `stats` as forward left them.
   void backward(Context& context, ConstMat dy, ConstMat x, NormStats stats, Mat dx);

@@ -27,7 +27,7 @@ Transformer::Transformer(ModelConfig config, bool with_gradients, Memory memory)
   }
   layers_.reserve(static_cast<size_t>(config_.layers));
   for (int64_t i = 0; i < config_.layers; ++i) layers_.emplace_back(config_, parameters_, i);
-  if (config_.final_norm) final_norm_.emplace(parameters_, config_, "final_norm", initial_final_gain(config_));
+  if (config_.final_norm) final_norm_.emplace(parameters_, config_, "final_norm", initial_final_gains(config_));
   if (config_.is_adaptive()) {
     output_ = std::make_unique<AdaptiveSoftmax>(config_, parameters_, bands);
   } else {
