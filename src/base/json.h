@@ -1,9 +1,10 @@
 // JSON: the one reader of every file that holds it, and the one writer. Reading takes time and memory in
 // proportion to the text, whatever the text is; what is refused is refused with the file and the place.
+// Who looks into a value includes <nlohmann/json.hpp>, which is large; to pass one on, this is enough.
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 

@@ -15,6 +15,7 @@
 
 #include <cmath>
 #include <initializer_list>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,19 +26,6 @@
 #include "base/records.h"
 
 namespace longshot {
-
-using OptionalNumber = std::optional<double>;
-using OptionalCount = std::optional<int64_t>;
-
-struct Range {
-  double least, most;
-};
-struct CountRange {
-  int64_t least, most;
-};
-inline constexpr int64_t kMostCount = int64_t{1} << 53;  // beyond it a JSON number is no longer exact everywhere
-inline constexpr Range kAny{-1e300, 1e300}, kNotNegative{0, 1e300};
-inline constexpr CountRange kCount{0, kMostCount}, kPositiveCount{1, kMostCount}, kSeed{0, INT64_MAX};
 
 class FieldWriter {
  public:

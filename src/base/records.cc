@@ -1,5 +1,7 @@
 #include "base/records.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 
 namespace longshot {

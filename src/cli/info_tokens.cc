@@ -1,6 +1,7 @@
 #include "cli/info_tokens.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "base/error.h"

@@ -1,6 +1,7 @@
 #include "data/documents.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"

@@ -1,6 +1,7 @@
 #include "data/hf_tokenizer.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "base/error.h"

@@ -1,5 +1,7 @@
 #include "data/prepare.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/records.h"

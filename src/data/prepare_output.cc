@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/printable.h"

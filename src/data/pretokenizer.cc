@@ -3,6 +3,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "data/gpt2_split.h"
 

@@ -1,5 +1,7 @@
 #include "data/tokenizer.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "data/hf_tokenizer.h"
 #include "data/tokenizers.h"

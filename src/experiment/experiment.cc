@@ -5,6 +5,7 @@
 
 #include "base/context.h"
 #include "base/error.h"
+#include "base/json_fields.h"
 #include "base/lock.h"
 #include "base/version.h"
 #include "evaluate/validation.h"

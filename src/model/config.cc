@@ -1,6 +1,7 @@
 #include "model/config.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/options.h"
-#include "base/records.h"
 #include "kernels/rowwise.h"
 #include "position/position.h"
 

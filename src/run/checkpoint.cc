@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/json_fields.h"
 #include "formats/safetensors.h"
 #include "run/metrics.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json_fields.h"
+#include "base/records.h"
 #include "data/token_set.h"
 #include "model/transformer.h"
 #include "run/run_dir.h"

@@ -1,4 +1,7 @@
+
 #include "run/metrics.h"
+
+#include "base/json_fields.h"
 
 namespace longshot {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "base/json_fields.h"
+#include "base/records.h"
 #include "run/run_dir.h"
 
 namespace longshot {

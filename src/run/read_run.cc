@@ -1,6 +1,7 @@
 #include "run/read_run.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json_fields.h"
+#include "base/records.h"
 #include "run/metrics.h"
 
 namespace longshot {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/json_fields.h"
+
 namespace longshot {
 namespace {
 

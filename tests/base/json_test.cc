@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/records.h"
 #include "formats/scratch.h"

@@ -1,4 +1,6 @@
 // `longshot compare` as a user meets it.
+#include <nlohmann/json.hpp>
+
 #include "base/rng.h"
 #include "cli/support.h"
 #include "run/results.h"

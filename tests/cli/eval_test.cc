@@ -1,4 +1,6 @@
 // `longshot eval` and `longshot report` as a user meets them.
+#include <nlohmann/json.hpp>
+
 #include "cli/support.h"
 #include "run/results.h"
 

@@ -4,6 +4,7 @@
 
 #include <ctime>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #define PCRE2_CODE_UNIT_WIDTH 8

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "base/records.h"
 #include "context.h"

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <new>
+#include <nlohmann/json.hpp>
 
 #include "../../fuzz/targets.h"
 #include "base/error.h"

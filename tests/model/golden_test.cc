@@ -1,5 +1,6 @@
 // Logits, loss, every gradient and ten training losses against PyTorch; tests/goldens/make_goldens.py made the files.
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "context.h"
 #include "formats/safetensors.h"

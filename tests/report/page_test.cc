@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 
+#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "base/error.h"

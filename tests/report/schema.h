@@ -3,6 +3,7 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 

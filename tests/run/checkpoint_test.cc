@@ -4,6 +4,7 @@
 #include <csignal>
 #include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "context.h"

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "report/sample.h"
