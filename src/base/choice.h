@@ -1,6 +1,8 @@
 // Words that stand for the values of an enumeration. A table of them stands beside each enumeration that users name.
 #pragma once
 #include <cstddef>
+#include <string>
+#include <vector>
 
 namespace longshot {
 
@@ -17,6 +19,13 @@ constexpr const char* name_of(const Choice<E> (&choices)[N], E value) {
     if (choice.value == value) return choice.name;
   }
   return "?";
+}
+
+template <class E, size_t N>
+std::vector<std::string> names_of(const Choice<E> (&choices)[N]) {
+  std::vector<std::string> names;
+  for (const Choice<E>& choice : choices) names.emplace_back(choice.name);
+  return names;
 }
 
 }  // namespace longshot

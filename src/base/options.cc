@@ -113,6 +113,19 @@ void bind_list(Option& o, std::vector<T>& field, Parse parse, Print print) {
   o.initial = o.get();
 }
 
+std::string toml_list(std::vector<std::string> words) {
+  for (std::string& word : words) word = toml_text(word);
+  return fmt::format("[{}]", fmt::join(words, ", "));
+}
+
+// Of a word among those that can be chosen.
+size_t place_of(const std::string& option, const std::vector<std::string>& names, const std::string& word) {
+  const auto found = std::find(names.begin(), names.end(), word);
+  require_usage(found != names.end(), "--{}: '{}' is not one of {}.{}", option, word, fmt::join(names, ", "),
+                did_you_mean(word, names));
+  return static_cast<size_t>(found - names.begin());
+}
+
 }  // namespace
 
 void Options::add(std::string name, int& f, std::string help) {
@@ -165,13 +178,22 @@ void Options::add(std::string name, std::string& field, std::vector<std::string>
 void Options::add_words(std::string name, Words words, std::string help) {
   Option& o = push(std::move(name), help + fmt::format(" ({})", fmt::join(words.names, ", ")), "text");
   o.set = [name = o.name, names = std::move(words.names), set = std::move(words.set)](const std::string& text) {
-    const auto found = std::find(names.begin(), names.end(), text);
-    require_usage(found != names.end(), "--{}: '{}' is not one of {}.{}", name, text, fmt::join(names, ", "),
-                  did_you_mean(text, names));
-    set(static_cast<size_t>(found - names.begin()));
+    set(place_of(name, names, text));
   };
   o.get = std::move(words.get);
   o.toml = [get = o.get] { return toml_text(get()); };
+  o.initial = o.get();
+}
+
+void Options::add_word_list(std::string name, WordList words, std::string help) {
+  Option& o = push(std::move(name), help + fmt::format(" ({})", fmt::join(words.names, ", ")), "list");
+  o.set = [name = o.name, names = std::move(words.names), set = std::move(words.set)](const std::string& text) {
+    std::vector<size_t> chosen;
+    for (const std::string& part : split_list(text)) chosen.push_back(place_of(name, names, part));
+    set(chosen);
+  };
+  o.get = [get = words.get] { return join_list(get()); };
+  o.toml = [get = std::move(words.get)] { return toml_list(get()); };
   o.initial = o.get();
 }
 

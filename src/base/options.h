@@ -60,11 +60,27 @@ class Options {
   // The same, each standing for a value of an enumeration.
   template <class E, size_t N>
   void add(std::string name, E& field, const Choice<E> (&choices)[N], std::string help) {
-    Words words;
-    for (const Choice<E>& choice : choices) words.names.push_back(choice.name);
-    words.set = [&field, &choices](size_t i) { field = choices[i].value; };
-    words.get = [&field, &choices] { return name_of(choices, field); };
+    Words words{.names = names_of(choices),
+                .set = [&field, &choices](size_t i) { field = choices[i].value; },
+                .get = [&field, &choices] { return name_of(choices, field); }};
     add_words(std::move(name), std::move(words), std::move(help));
+  }
+  // Any number of them, comma separated.
+  template <class E, size_t N>
+  void add(std::string name, std::vector<E>& field, const Choice<E> (&choices)[N], std::string help) {
+    WordList words{.names = names_of(choices),
+                   .set =
+                       [&field, &choices](const std::vector<size_t>& chosen) {
+                         field.clear();
+                         for (const size_t i : chosen) field.push_back(choices[i].value);
+                       },
+                   .get =
+                       [&field, &choices] {
+                         std::vector<std::string> names;
+                         for (const E value : field) names.emplace_back(name_of(choices, value));
+                         return names;
+                       }};
+    add_word_list(std::move(name), std::move(words), std::move(help));
   }
 
   // Tables [name.X] of a config file; their keys are checked by whoever applies them. Not for the command line.
@@ -88,7 +104,13 @@ class Options {
     std::function<void(size_t)> set;
     std::function<std::string()> get;
   };
+  struct WordList {
+    std::vector<std::string> names;
+    std::function<void(const std::vector<size_t>&)> set;
+    std::function<std::vector<std::string>()> get;
+  };
   void add_words(std::string name, Words words, std::string help);
+  void add_word_list(std::string name, WordList words, std::string help);
   Option& push(std::string name, std::string help, std::string type);
   std::vector<Option> all_;
   std::string group_;

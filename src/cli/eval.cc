@@ -18,9 +18,9 @@ class EvalCommand : public Command {
     o.add("data", data_, "token set, or a fairseq data-bin directory");
     o.add("split", config_.split, "which part of it");
     o.add("lengths", config_.lengths, "window lengths; empty: 1, 2, 4, .. 16 times the training length");
-    o.add("mode", config_.modes[0], {"nonoverlapping", "sliding"}, "how windows follow each other");
+    o.add("mode", config_.modes[0], kWindowModes, "how windows follow each other");
     o.add("stride", config_.stride, "sliding: tokens scored per window; 0: a quarter of the length");
-    o.add("score", config_.score, {"same", "all"},
+    o.add("score", config_.scored, kScored,
           "same: as many tokens as all lengths cut into whole windows, so that every length scores the same; all: the "
           "whole split, as the reference does");
     o.add("max-tokens", config_.max_tokens, "score at most this many tokens; 0: all");
@@ -84,7 +84,7 @@ class EvalCommand : public Command {
     fmt::print("{}: position {}, trained at {}\n", printable(args[0]), loaded.info.model.position, plan.train_length);
     if (!plan.evaluations.empty()) {
       fmt::print("{} tokens of '{}' scored at every length, {}\n\n", plan.evaluations[0].tokens, plan.split,
-                 config_.modes[0]);
+                 name_of(kWindowModes, config_.modes[0]));
     }
     for (const int64_t length : plan.undefined) {
       fmt::print("{:>8} {:>8} position method '{}' is not defined beyond {}\n", length, "-", loaded.info.model.position,

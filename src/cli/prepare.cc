@@ -37,7 +37,8 @@ class PrepareCommand : public Command {
         fmt::format("{}: {} entries in the vocabulary, {}", config_.out, result.vocab_size, duration_text(seconds)));
     if (result.invalid_bytes > 0) {
       progress.note(fmt::format("{} bytes are not UTF-8 and were {}; the first: {}", result.invalid_bytes,
-                                config_.invalid_utf8 == "keep" ? "kept" : "replaced", result.first_invalid));
+                                config_.invalid_utf8 == InvalidText::kKeep ? "kept" : "replaced",
+                                result.first_invalid));
     }
     for (const auto& [name, c] : result.splits) {
       fmt::print("{:<5} {:>12} tokens  {:>9} documents  {:>12} words  {:>13} bytes\n", name, c.tokens, c.documents,

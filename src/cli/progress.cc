@@ -63,9 +63,8 @@ std::string step_text(const StepReport& r) {
 std::string evaluation_text(const EvaluationCallbacks::Progress& p) {
   const Evaluation& e = p.evaluation;
   const double left = static_cast<double>(e.tokens - p.scored) / p.tokens_per_second;
-  return fmt::format("{} {}: {}/{} tokens  {} tokens/s  {} left",
-                     e.mode == WindowMode::kSliding ? "sliding" : "nonoverlapping", e.windows.window, p.scored,
-                     e.tokens, count_text(p.tokens_per_second), duration_text(left));
+  return fmt::format("{} {}: {}/{} tokens  {} tokens/s  {} left", name_of(kWindowModes, e.mode), e.windows.window,
+                     p.scored, e.tokens, count_text(p.tokens_per_second), duration_text(left));
 }
 
 std::string duration_text(double seconds) {

@@ -11,8 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "base/choice.h"
 #include "base/files.h"
-#include "base/records.h"
+#include "base/json.h"
 #include "data/text_input.h"
 
 namespace longshot {
@@ -20,6 +21,10 @@ namespace longshot {
 constexpr const char* kStandardInput = "standard input";
 
 enum class TextFormat { kAuto, kText, kWikiText, kJsonLines };
+constexpr Choice<TextFormat> kTextFormats[] = {{"auto", TextFormat::kAuto},
+                                               {"text", TextFormat::kText},
+                                               {"wikitext", TextFormat::kWikiText},
+                                               {"jsonl", TextFormat::kJsonLines}};
 
 struct DocumentConfig {
   TextFormat format = TextFormat::kAuto;

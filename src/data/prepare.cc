@@ -191,7 +191,7 @@ void Job::train_tokenizer() {
 // What is encoded: a part of a document, of which bytes that are no text are replaced where that is asked for.
 std::string_view Job::text_of(const Chunk& chunk, const Segment& segment, std::string& scratch) const {
   std::string_view text = std::string_view(chunk.text).substr(segment.begin, segment.end - segment.begin);
-  if (config_.invalid_utf8 == "replace" && find_invalid_utf8(text).bytes > 0)
+  if (config_.invalid_utf8 == InvalidText::kReplace && find_invalid_utf8(text).bytes > 0)
     text = scratch = replace_invalid_utf8(text);
   if (!chunk.json) return text;
   scratch = json_text(text, config_.json_field, fmt::format("{}, line {}", chunk.name, segment.line));
@@ -282,7 +282,8 @@ void Job::encode_chunk(const Chunk& chunk, Encoder& encoder, Encoded& out) const
     if (const InvalidUtf8 invalid = find_invalid_utf8(raw); invalid.bytes > 0) {
       const std::string where =
           fmt::format("{}, byte {}", printable(chunk.name), chunk.offset + segment.begin + invalid.first);
-      require(config_.invalid_utf8 != "refuse" && (!chunk.json || config_.invalid_utf8 == "replace"),
+      require(config_.invalid_utf8 != InvalidText::kRefuse &&
+                  (!chunk.json || config_.invalid_utf8 == InvalidText::kReplace),
               "{}: not UTF-8. Is it in another encoding? --invalid-utf8 replace puts U+FFFD there{}.", where,
               chunk.json ? "" : ", keep takes it as it is");
       if (out.invalid_bytes == 0) out.first_invalid = where;
@@ -366,16 +367,16 @@ void PrepareConfig::fields(Options& o) {
   o.add_files("test", test, "test text");
   o.add("recipe", recipe, "a corpus to download: wikitext-103, wikitext-2");
   o.add("split", split, "shares of train,valid,test into which INPUT.. is cut at document boundaries");
-  o.add("split-by", split_by, {"auto", "document", "position"},
+  o.add("split-by", split_by, kSplitBy,
         "draw each document's split by its number, or cut by position: a file of plain text into its first, middle and "
         "last part, fewer than 200 documents of another kind in their order; auto draws from 200 documents on");
   o.add("seed", seed, "for the drawing of --split");
-  o.add("format", format, {"auto", "text", "wikitext", "jsonl"},
+  o.add("format", format, kTextFormats,
         "a document is: a file of plain text; an article of WikiText's layout, begun by a `= Title =` line; "
         "a line of .jsonl");
   o.add("json-field", json_field, "member of a .jsonl line that holds the text");
   o.add("document-separator", document_separator, "a line equal to this ends a document (plain text)");
-  o.add("invalid-utf8", invalid_utf8, {"keep", "replace", "refuse"},
+  o.add("invalid-utf8", invalid_utf8, kInvalidText,
         "bytes that are not UTF-8: keep them, put U+FFFD in the place of each, or refuse the text; they are counted");
   o.add("allow-binary", allow_binary, "take files that do not look like text");
   o.group("tokenizer");
@@ -384,7 +385,7 @@ void PrepareConfig::fields(Options& o) {
         "dict.txt, *.model");
   o.add("vocab-size", vocab_size,
         "entries of a vocabulary built here; 0: 8192 for bpe and sentencepiece, all words for word");
-  o.add("sentencepiece-model", sentencepiece_model, {"unigram", "bpe"}, "kind of model that SentencePiece learns");
+  o.add("sentencepiece-model", sentencepiece_model, kSentencePieceModels, "kind of model that SentencePiece learns");
   o.group("output");
   o.add("out", out, "directory of the token set");
   o.add("overwrite", overwrite, "replace the token set that is there");

@@ -9,22 +9,35 @@
 #include "base/context.h"
 #include "base/files.h"
 #include "base/options.h"
+#include "data/documents.h"
 #include "data/token_file.h"
+#include "data/tokenizer_training.h"
 
 namespace longshot {
+
+// How INPUT.. is cut into splits.
+enum class SplitBy { kAuto, kDocument, kPosition };
+constexpr Choice<SplitBy> kSplitBy[] = {
+    {"auto", SplitBy::kAuto}, {"document", SplitBy::kDocument}, {"position", SplitBy::kPosition}};
+
+// What becomes of bytes that are not UTF-8.
+enum class InvalidText { kKeep, kReplace, kRefuse };
+constexpr Choice<InvalidText> kInvalidText[] = {
+    {"keep", InvalidText::kKeep}, {"replace", InvalidText::kReplace}, {"refuse", InvalidText::kRefuse}};
 
 struct PrepareConfig {
   std::vector<std::string> inputs;              // cut by `split`, or one data-bin
   std::string recipe;                           // or a corpus to download
   std::vector<std::string> train, valid, test;  // or given one by one
   std::vector<double> split{0.9, 0.05, 0.05};
-  std::string split_by = "auto";
+  SplitBy split_by = SplitBy::kAuto;
   uint64_t seed = 1;
-  std::string tokenizer = "bpe";
+  std::string tokenizer = "bpe";  // a kind, or a file
   int vocab_size = 0;
-  std::string sentencepiece_model = "unigram";
-  std::string format = "auto", json_field = "text", document_separator;
-  std::string invalid_utf8 = "keep";
+  SentencePieceModel sentencepiece_model = SentencePieceModel::kUnigram;
+  TextFormat format = TextFormat::kAuto;
+  std::string json_field = "text", document_separator;
+  InvalidText invalid_utf8 = InvalidText::kKeep;
   bool allow_binary = false, overwrite = false;
   std::string out;
 

@@ -15,20 +15,13 @@ namespace {
 
 constexpr size_t kFewDocuments = 200;  // fewer are not drawn: a small split could be left without any
 
-TextFormat format_named(const std::string& name) {
-  if (name == "text") return TextFormat::kText;
-  if (name == "wikitext") return TextFormat::kWikiText;
-  if (name == "jsonl") return TextFormat::kJsonLines;
-  return TextFormat::kAuto;
-}
-
 }  // namespace
 
 PrepareSources::PrepareSources(const PrepareConfig& config, const std::vector<fs::path>& leave_out,
                                const PrepareHooks& hooks)
     : config_(config),
       hooks_(hooks),
-      documents_{format_named(config.format), config.document_separator, config.allow_binary},
+      documents_{config.format, config.document_separator, config.allow_binary},
       tokenizer_(config.tokenizer) {
   const bool listed = !config.train.empty() || !config.valid.empty() || !config.test.empty();
   const bool data_bin = config.inputs.size() == 1 && is_data_bin(config.inputs[0]);
@@ -152,16 +145,16 @@ std::vector<uint64_t> PrepareSources::first_documents(size_t most) const {
 // Documents are drawn by seed where there are many. Few are cut in their order: those of marked formats as a row; a
 // file of plain text, which is one, into its first, middle and last part.
 void PrepareSources::plan_cuts() {
-  if (!cut() || config_.split_by == "document") return;
+  if (!cut() || config_.split_by == SplitBy::kDocument) return;
   const bool separated = !config_.document_separator.empty();
   const auto plain = [&](const DocumentInput& input) { return detect_format(input, documents_) == TextFormat::kText; };
   if (!separated && std::ranges::all_of(inputs_, plain)) {
-    if (inputs_.size() < kFewDocuments || config_.split_by == "position") cut_by_bytes();
+    if (inputs_.size() < kFewDocuments || config_.split_by == SplitBy::kPosition) cut_by_bytes();
     return;
   }
   const std::vector<uint64_t> numbers = first_documents(kFewDocuments);
   const bool few = numbers.size() < kFewDocuments;
-  if (!few && config_.split_by == "auto") return;
+  if (!few && config_.split_by == SplitBy::kAuto) return;
   few && (separated || std::ranges::none_of(inputs_, plain)) ? cut_by_number(numbers) : cut_by_bytes();
 }
 
@@ -203,7 +196,8 @@ size_t PrepareSources::split_of(const Segment& segment) const {
 
 std::string PrepareSources::advice() const {
   if (!cut()) return "its files are empty";
-  if (config_.split_by == "document") return "too few documents to draw it from. --split-by auto cuts them in order.";
+  if (config_.split_by == SplitBy::kDocument)
+    return "too few documents to draw it from. --split-by auto cuts them in order.";
   return "there is too little text for --split. Give --train, --valid and --test, or --split 1,0,0.";
 }
 

@@ -126,9 +126,9 @@ class SentencePieceTrainer : public TokenizerTrainer {
     LineIterator iterator(lines);
     std::string model;
     const auto status = sentencepiece::SentencePieceTrainer::Train(
-        {{"model_type", options_.sentencepiece_model},
+        {{"model_type", name_of(kSentencePieceModels, options_.sentencepiece_model)},
          {"vocab_size", fmt::format("{}", options_.vocab_size)},
-         {"hard_vocab_limit", options_.sentencepiece_model == "unigram" ? "false" : "true"},
+         {"hard_vocab_limit", options_.sentencepiece_model == SentencePieceModel::kUnigram ? "false" : "true"},
          {"byte_fallback", "true"},
          {"normalization_rule_name", "identity"},
          {"remove_extra_whitespaces", "false"},

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/choice.h"
 #include "data/bpe_training.h"
 #include "data/tokenizer.h"
 
@@ -22,10 +23,14 @@ class TokenizerTrainer {
   virtual std::unique_ptr<Tokenizer> finish(const LearnProgress& progress) = 0;
 };
 
+enum class SentencePieceModel { kUnigram, kBpe };
+constexpr Choice<SentencePieceModel> kSentencePieceModels[] = {{"unigram", SentencePieceModel::kUnigram},
+                                                               {"bpe", SentencePieceModel::kBpe}};
+
 struct TokenizerOptions {
   std::string kind;    // "word", "bpe", "sentencepiece"
   int vocab_size = 0;  // 0: all words; 8192 for the others
-  std::string sentencepiece_model = "unigram";
+  SentencePieceModel sentencepiece_model = SentencePieceModel::kUnigram;
 };
 
 // Whether `kind` names a tokenizer that has to be built from text.

@@ -15,8 +15,6 @@
 namespace longshot {
 namespace {
 
-const char* mode_name(WindowMode mode) { return mode == WindowMode::kSliding ? "sliding" : "nonoverlapping"; }
-
 // Tokens that every length cuts into whole windows, as many as there are. Where lengths share no such number, the longest
 // has whole windows, and the last one of another length is shorter.
 int64_t tokens_in_common(const std::vector<int64_t>& lengths, int64_t available) {
@@ -39,29 +37,16 @@ int64_t stride_of(const EvaluationConfig& config, WindowMode mode, int64_t lengt
   return std::min(config.stride, length);
 }
 
-std::vector<WindowMode> modes_of(const EvaluationConfig& config) {
-  std::vector<WindowMode> modes;
-  for (const std::string& name : config.modes) {
-    require_usage(name == "nonoverlapping" || name == "sliding", "windows are nonoverlapping or sliding, not '{}'",
-                  name);
-    modes.push_back(name == "sliding" ? WindowMode::kSliding : WindowMode::kNonoverlapping);
-  }
-  require_usage(!modes.empty(), "there must be a way in which windows follow each other: nonoverlapping, sliding");
-  return modes;
-}
-
-Scored scored_of(const EvaluationConfig& config) {
-  require_usage(config.score == "same" || config.score == "all", "--score is same or all, not '{}'", config.score);
-  return config.score == "same" ? Scored::kSame : Scored::kAll;
-}
-
-void check_numbers(const EvaluationConfig& config) {
+void check(const EvaluationConfig& config) {
+  require_usage(!config.modes.empty(),
+                "there must be a way in which windows follow each other: nonoverlapping, sliding");
   for (const int64_t length : config.lengths)
     require_usage(length > 0 && length <= kLongestLength, "a window of length {}: it must be positive and at most {}",
                   length, kLongestLength);
   require_usage(config.stride >= 0, "--stride must not be negative, but is {}", config.stride);
-  require_usage(std::ranges::count(config.modes, "sliding") > 0 || (config.stride == 0 && config.sliding_tokens == 0),
-                "a stride is for sliding windows, but these are nonoverlapping: ask for sliding ones too");
+  require_usage(
+      std::ranges::count(config.modes, WindowMode::kSliding) > 0 || (config.stride == 0 && config.sliding_tokens == 0),
+      "a stride is for sliding windows, but these are nonoverlapping: ask for sliding ones too");
   require_usage(config.max_tokens >= 0 && config.sliding_tokens >= 0,
                 "a number of tokens to score must not be negative");
   require_usage(config.batch_tokens > 0 && config.batch_tokens <= kLongestLength,
@@ -90,10 +75,10 @@ OptionalNumber finite(double v) { return std::isfinite(v) ? OptionalNumber(v) : 
 
 EvalRecord record_of(const Evaluation& e, const EvaluationPlan& plan, const EvalSummary& s) {
   EvalRecord record{.length = e.windows.window,
-                    .mode = mode_name(e.mode),
+                    .mode = name_of(kWindowModes, e.mode),
                     .stride = e.windows.stride,
                     .split = plan.split,
-                    .score = plan.scored == Scored::kSame ? "same" : "all",
+                    .score = name_of(kScored, plan.scored),
                     .tokens = s.tokens,
                     .loss = finite(s.loss),
                     .standard_error = s.standard_error,
@@ -130,11 +115,10 @@ std::vector<int64_t> length_ladder(int64_t train_length) {
 }
 
 EvaluationPlan plan_evaluations(const EvaluationConfig& config, ModelReach reach, const TokenFile& stream) {
-  check_numbers(config);
-  const std::vector<WindowMode> modes = modes_of(config);
+  check(config);
   const std::vector<int64_t> lengths = lengths_of(config, reach.train_length);
   EvaluationPlan plan{.split = config.split,
-                      .scored = scored_of(config),
+                      .scored = config.scored,
                       .batch_tokens = config.batch_tokens,
                       .train_length = reach.train_length,
                       .evaluations = {},
@@ -147,7 +131,7 @@ EvaluationPlan plan_evaluations(const EvaluationConfig& config, ModelReach reach
       plan.undefined.push_back(length);
       continue;
     }
-    for (const WindowMode mode : modes) {
+    for (const WindowMode mode : config.modes) {
       const bool fewer = mode == WindowMode::kSliding && config.sliding_tokens > 0;
       plan.evaluations.push_back({.windows = {length, stride_of(config, mode, length)},
                                   .mode = mode,

@@ -6,24 +6,27 @@
 #include <string>
 #include <vector>
 
+#include "base/choice.h"
 #include "evaluate/protocol.h"
 #include "run/results.h"
 
 namespace longshot {
 
 enum class WindowMode { kNonoverlapping, kSliding };
+constexpr Choice<WindowMode> kWindowModes[] = {{"nonoverlapping", WindowMode::kNonoverlapping},
+                                               {"sliding", WindowMode::kSliding}};
 
 // Which tokens a length scores: the same at every length, in whole windows where the lengths divide each other, or the
 // whole split.
 enum class Scored { kSame, kAll };
+constexpr Choice<Scored> kScored[] = {{"same", Scored::kSame}, {"all", Scored::kAll}};
 
-// As typed; plan_evaluations() turns it into the types above.
 struct EvaluationConfig {
-  std::vector<int64_t> lengths{};                       // empty: length_ladder(training length)
-  std::vector<std::string> modes = {"nonoverlapping"};  // and "sliding"
-  int64_t stride = 0;                                   // sliding: tokens scored per window; 0: a quarter of the length
+  std::vector<int64_t> lengths{};  // empty: length_ladder(training length)
+  std::vector<WindowMode> modes = {WindowMode::kNonoverlapping};
+  int64_t stride = 0;  // sliding: tokens scored per window; 0: a quarter of the length
   std::string split = "valid";
-  std::string score = "same";  // or "all"
+  Scored scored = Scored::kSame;
   int64_t max_tokens = 0;      // 0: the whole split
   int64_t sliding_tokens = 0;  // of sliding windows; 0: as many as the others
   int64_t batch_tokens = 8192;

@@ -111,7 +111,7 @@ void ExperimentConfig::fields(Options& o) {
   o.add("seeds", seeds, "one model per seed");
   o.add_tables("variant", variants, "of a recipe: options of one more model, by name");
   o.add("test-lengths", test.lengths, "window lengths; empty: 1, 2, 4, .. 16 times the shortest training length");
-  o.add("modes", test.modes, "how test windows follow each other: nonoverlapping, sliding or both");
+  o.add("modes", test.modes, kWindowModes, "how test windows follow each other");
   o.add("stride", test.stride, "sliding: tokens scored per window; 0: a quarter of the length");
   o.add("split", test.split, "of the data to test on");
   o.add("eval-tokens", test.max_tokens, "tokens to test and to validate on; 0: the whole split");

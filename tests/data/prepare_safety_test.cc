@@ -169,9 +169,9 @@ TEST_F(PrepareSafety, KilledAnywhereTheSameBytesComeOut) {
   PrepareConfig c = config();
   c.train = {};
   c.inputs = {dir_.file("a.txt", text), dir_.file("b.txt", text)};
-  c.format = "wikitext";
+  c.format = TextFormat::kWikiText;
   c.split = {0.8, 0.1, 0.1};
-  c.split_by = "document";
+  c.split_by = SplitBy::kDocument;
   c.allow_binary = true;
   c.tokenizer = "bpe";
   c.vocab_size = 270;

@@ -141,13 +141,14 @@ std::string long_text() {
 }
 
 TEST_F(PrepareTest, SameBytesWhateverTheThreadsAndWhereverItWasStopped) {
-  for (const auto& [tokenizer, split_by] : {std::pair{"byte", "document"}, {"word", "position"}, {"bpe", "document"}}) {
+  for (const auto& [tokenizer, split_by] :
+       {std::pair{"byte", SplitBy::kDocument}, {"word", SplitBy::kPosition}, {"bpe", SplitBy::kDocument}}) {
     PrepareConfig c = config(tokenizer);
     c.split_by = split_by;
     c.vocab_size = 400;
     c.allow_binary = true;
     c.inputs = {dir_.file("a.txt", long_text()), dir_.file("b.txt", long_text() + "end")};
-    c.format = "wikitext";
+    c.format = TextFormat::kWikiText;
     c.split = {0.8, 0.1, 0.1};
     Context one(1), three(3);
     prepare(one, c, {});
@@ -280,11 +281,11 @@ TEST_F(PrepareTest, FewDocumentsAreCutInTheirOrder) {
   EXPECT_EQ(prepare(test_context(), c, {}).splits[1].counts.documents, 1u);
   c.split = {0.9, 0.05, 0.05};
   c.inputs = {lines(3)};
-  c.split_by = "document";
+  c.split_by = SplitBy::kDocument;
   EXPECT_THAT(error_of([&] { prepare(test_context(), c, {}); }), HasSubstr("--split-by auto"));
   // Many documents can be cut by position too.
   c.inputs = {lines(1000)};
-  c.split_by = "position";
+  c.split_by = SplitBy::kPosition;
   EXPECT_NEAR(static_cast<double>(prepare(test_context(), c, {}).splits[0].counts.documents), 900, 10);
 }
 
@@ -296,16 +297,16 @@ TEST_F(PrepareTest, BytesThatAreNotUtf8AreCountedAndSaid) {
   EXPECT_THAT(result.first_invalid, HasSubstr("latin.txt, byte 3"));
   EXPECT_EQ(decoded("train"), "caf\xC3\xA9\ncaf\xE9 na\xEFve\n");
   EXPECT_EQ(read_json(dir_ / "set/meta.json")["invalid_utf8"]["bytes"], 2);
-  c.invalid_utf8 = "replace";
+  c.invalid_utf8 = InvalidText::kReplace;
   result = prepare(test_context(), c, {});
   EXPECT_EQ(result.invalid_bytes, 2u);
   EXPECT_EQ(decoded("train"), "caf\xC3\xA9\ncaf\xEF\xBF\xBD na\xEF\xBF\xBDve\n");
-  c.invalid_utf8 = "refuse";
+  c.invalid_utf8 = InvalidText::kRefuse;
   EXPECT_THAT(error_of([&] { prepare(test_context(), c, {}); }), HasSubstr("latin.txt, byte 3: not UTF-8"));
   c.train = {dir_.file("x.jsonl", "{\"text\": \"\xE9\"}\n")};
-  c.invalid_utf8 = "keep";
+  c.invalid_utf8 = InvalidText::kKeep;
   EXPECT_THAT(error_of([&] { prepare(test_context(), c, {}); }), HasSubstr("--invalid-utf8 replace"));
-  c.invalid_utf8 = "replace";
+  c.invalid_utf8 = InvalidText::kReplace;
   prepare(test_context(), c, {});
   EXPECT_EQ(decoded("train"), "\xEF\xBF\xBD\n");
 }

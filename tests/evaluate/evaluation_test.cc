@@ -44,7 +44,8 @@ class EvaluationTest : public testing::Test {
 };
 
 TEST_F(EvaluationTest, EveryLengthScoresTheSameTokensInWholeWindows) {
-  const EvaluationPlan p = plan({.lengths = {36, 24, 24, 48}, .modes = {"sliding", "nonoverlapping"}});
+  const EvaluationPlan p =
+      plan({.lengths = {36, 24, 24, 48}, .modes = {WindowMode::kSliding, WindowMode::kNonoverlapping}});
   ASSERT_EQ(p.evaluations.size(), 6u);
   for (const Evaluation& e : p.evaluations) {
     EXPECT_EQ(e.tokens, 864) << "6 x 144, the largest multiple of 24, 36 and 48 in 1000";
@@ -52,7 +53,7 @@ TEST_F(EvaluationTest, EveryLengthScoresTheSameTokensInWholeWindows) {
   }
   // No such number: the longest has whole windows.
   for (const Evaluation& e : plan({.lengths = {24, 97, 300}}).evaluations) EXPECT_EQ(e.tokens, 900);
-  for (const Evaluation& e : plan({.lengths = {24, 97}, .score = "all"}).evaluations) EXPECT_EQ(e.tokens, 1000);
+  for (const Evaluation& e : plan({.lengths = {24, 97}, .scored = Scored::kAll}).evaluations) EXPECT_EQ(e.tokens, 1000);
   for (const Evaluation& e : plan({.lengths = {24, 48}, .max_tokens = 100}).evaluations) EXPECT_EQ(e.tokens, 96);
 }
 
@@ -72,11 +73,9 @@ TEST_F(EvaluationTest, LengthsBeyondTheMethodAreNamed) {
 TEST_F(EvaluationTest, WrongRequestsAreRefused) {
   EXPECT_THAT(complaint({.lengths = {24, 1001}}), HasSubstr("1001"));
   EXPECT_THAT(complaint({.lengths = {0}}), HasSubstr("positive"));
-  EXPECT_THAT(complaint({.modes = {"sidling"}}), HasSubstr("sidling"));
   EXPECT_THAT(complaint({.modes = {}}), HasSubstr("follow each other"));
   EXPECT_THAT(complaint({.stride = 8}), HasSubstr("sliding"));
-  EXPECT_THAT(complaint({.modes = {"sliding"}, .stride = -1}), HasSubstr("negative"));
-  EXPECT_THAT(complaint({.score = "some"}), HasSubstr("some"));
+  EXPECT_THAT(complaint({.modes = {WindowMode::kSliding}, .stride = -1}), HasSubstr("negative"));
   EXPECT_THAT(complaint({.max_tokens = -3}), HasSubstr("negative"));
 }
 

@@ -102,7 +102,6 @@ TEST_F(Plan, WhatDoesNotFitIsFoundBeforeTraining) {
   EXPECT_EQ(complaint(), "");
   refused([](auto& c) { c.test.lengths = {24, 100000}; }, "100000");
   refused([](auto& c) { c.test.split = "tset"; }, "no split 'tset'");
-  refused([](auto& c) { c.test.modes = {"sideways"}; }, "'sideways'");
   refused([](auto& c) { c.test.stride = 8; }, "sliding");
   refused([](auto& c) { c.positions = {"alibi", "alibbi"}; }, "alibbi");
   refused([](auto& c) { c.variants = {{"x", {{"position", "alibi"}, {"alibi-slopes", "1,2"}}}}; }, "slopes");
