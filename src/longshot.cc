@@ -27,8 +27,8 @@ Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
-Model Model::load(const std::string& path, int threads) {
-  return Model(std::make_unique<State>(load_model(path), threads));
+Model Model::load(const std::string& path, int threads, const Watch& watch) {
+  return Model(std::make_unique<State>(load_model(path, watch), threads));
 }
 
 int64_t Model::train_length() const { return state_->loaded.info.model.length; }
@@ -66,24 +66,24 @@ int32_t sample(std::span<const float> log_p, double temperature, double uniform)
 
 }  // namespace
 
-std::vector<float> Model::score(std::span<const int32_t> ids) {
+std::vector<float> Model::score(std::span<const int32_t> ids, const Watch& watch) {
   if (ids.empty()) return {};
   check_ids(ids, vocab_size());
   const std::vector<int32_t> inputs = shifted(state_->loaded, ids, 1);
   const auto length = static_cast<int64_t>(ids.size());
   Inference inference(state_->context, *state_->loaded.model, {.sequences = 1, .tokens = length});
   std::vector<float> losses(ids.size());
-  inference.score({.inputs = inputs, .length = length, .first_key = {}}, ids, 0, losses);
+  inference.score({.inputs = inputs, .length = length, .first_key = {}, .watch = watch}, ids, 0, losses);
   return losses;
 }
 
-std::vector<float> Model::next_log_probabilities(std::span<const int32_t> ids) {
+std::vector<float> Model::next_log_probabilities(std::span<const int32_t> ids, const Watch& watch) {
   check_ids(ids, vocab_size());
   const std::vector<int32_t> inputs = shifted(state_->loaded, ids, 0);
   const auto length = static_cast<int64_t>(inputs.size());
   Inference inference(state_->context, *state_->loaded.model, {.sequences = 1, .tokens = length});
   std::vector<float> out(static_cast<size_t>(vocab_size()));
-  inference.log_probabilities({.inputs = inputs, .length = length, .first_key = {}}, length - 1,
+  inference.log_probabilities({.inputs = inputs, .length = length, .first_key = {}, .watch = watch}, length - 1,
                               {out.data(), 1, vocab_size()});
   return out;
 }

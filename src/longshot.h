@@ -11,8 +11,9 @@
 //   auto results = longshot::run_experiment(context, {"tokens", "compare"}, config, {});
 //   longshot::write_report(*results, "compare");
 //
-// Calls that take seconds have callbacks for progress and for stopping. Everything throws longshot::Error. A Context, and
-// a Model, serves one thread at a time; several threads each with their own work side by side.
+// Calls that take seconds have callbacks for progress and for stopping. One that is stopped says so in what it returns, or,
+// where it has nothing to return, throws longshot::Stopped. Everything that throws throws longshot::Error, which Stopped is
+// too. A Context, and a Model, serves one thread at a time; several threads each with their own work side by side.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -24,6 +25,7 @@
 #include "base/context.h"
 #include "base/error.h"
 #include "base/version.h"
+#include "base/watch.h"              // Watch, Stopped
 #include "data/prepare.h"            // prepare
 #include "evaluate/evaluation.h"     // plan_evaluations, evaluate
 #include "experiment/experiment.h"   // run_experiment
@@ -36,7 +38,7 @@ namespace longshot {
 class Model {
  public:
   // From a run or a checkpoint directory. threads = 0: all cores.
-  static Model load(const std::string& path, int threads = 0);
+  static Model load(const std::string& path, int threads = 0, const Watch& watch = {});
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
   ~Model();
@@ -50,9 +52,9 @@ class Model {
   std::string decode(std::span<const int32_t> ids) const;
 
   // -ln p(id_t | start, ids before t), one per id, in one window of any length.
-  std::vector<float> score(std::span<const int32_t> ids);
+  std::vector<float> score(std::span<const int32_t> ids, const Watch& watch = {});
   // ln p of every next token after `ids`.
-  std::vector<float> next_log_probabilities(std::span<const int32_t> ids);
+  std::vector<float> next_log_probabilities(std::span<const int32_t> ids, const Watch& watch = {});
 
   struct Sampling {
     int64_t max_tokens = 100;

@@ -250,9 +250,15 @@ void make_subdirectory(const fs::path& path) {
                                  : error.message());
 }
 
-std::string checksum(std::span<const std::byte> bytes) {
-  const auto* data = reinterpret_cast<const Bytef*>(bytes.data());
-  return fmt::format("{:08x}", crc32_z(crc32_z(0, nullptr, 0), data, bytes.size()));
+std::string checksum(std::span<const std::byte> bytes, const Watch& watch) {
+  constexpr size_t kPiece = size_t{16} << 20;  // between two questions whether to stop
+  uLong sum = crc32_z(0, nullptr, 0);
+  for (size_t at = 0; at < bytes.size(); at += kPiece) {
+    const std::span<const std::byte> piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
+    sum = crc32_z(sum, reinterpret_cast<const Bytef*>(piece.data()), piece.size());
+    watch.at(static_cast<double>(at + piece.size()) / static_cast<double>(bytes.size()));
+  }
+  return fmt::format("{:08x}", sum);
 }
 
 }  // namespace longshot

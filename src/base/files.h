@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/watch.h"
+
 namespace longshot {
 
 namespace fs = std::filesystem;
@@ -85,6 +87,6 @@ void make_directories(const fs::path& path);
 void make_subdirectory(const fs::path& path);
 
 // CRC-32 (zlib's) of a range of memory, 8 hex digits.
-std::string checksum(std::span<const std::byte> bytes);
+std::string checksum(std::span<const std::byte> bytes, const Watch& watch = {});
 
 }  // namespace longshot

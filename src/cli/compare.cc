@@ -29,8 +29,12 @@ class CompareCommand : public Command {
     catch_stop_signals();
     const std::optional<Results> results = run_experiment(context, place_, config_, callbacks());
     if (!results) return stopped();
-    const ReportFiles report = write_report(*results, place_.out, {.should_stop = stop_requested});
-    if (!report.finished) return stopped();
+    ReportFiles report;
+    try {
+      report = write_report(*results, place_.out, {}, watched(progress_, "drawing the figures"));
+    } catch (const Stopped&) {
+      return stopped();
+    }
     for (const std::string& note : report.notes) progress_.note("longshot: " + note);
     for (const Table& table : perplexity_tables(*results)) fmt::print("{}\n", terminal_text(table));
     fmt::print("{}\n", printable(report.page.string()));

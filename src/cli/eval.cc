@@ -45,7 +45,8 @@ class EvalCommand : public Command {
     context.set_precision(precision_);
     if (threads_ == 0) context.share_cores();
     const TokenSet set(data_);
-    LoadedModel loaded = load_model(args[0]);
+    catch_stop_signals();
+    LoadedModel loaded = load_model(args[0], watched(progress_, "reading the model"));
     require_same_tokenizer(set, vocabulary_of(loaded.info, loaded.dir, args[0]));
     if (epsilon_) loaded.model->set_attention_epsilon(*epsilon_);
     const TokenFile& stream = set.split(config_.split);
@@ -53,7 +54,6 @@ class EvalCommand : public Command {
         config_, {.train_length = loaded.info.model.length, .max_length = loaded.model->position().max_length()},
         stream);
     stream.verify();
-    catch_stop_signals();
     print_heading(loaded, plan);
     const Evaluated evaluated =
         evaluate(context, {*loaded.model, loaded.info.weights, loaded.info.step}, stream, plan, callbacks());
@@ -63,7 +63,7 @@ class EvalCommand : public Command {
     }
     print_decomposition(plan, evaluated);
     record(loaded, evaluated);
-    if (!losses_.empty()) write_losses(losses_, stream, evaluated.losses);
+    if (!losses_.empty()) write_losses(losses_, stream, evaluated.losses, watched(progress_, "writing the losses"));
     return 0;
   }
 
@@ -80,6 +80,7 @@ class EvalCommand : public Command {
   }
 
   void print_heading(const LoadedModel& loaded, const EvaluationPlan& plan) {
+    progress_.clear();
     train_length_ = plan.train_length;
     fmt::print("{}: position {}, trained at {}\n", printable(args[0]), loaded.info.model.position, plan.train_length);
     if (!plan.evaluations.empty()) {

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/printable.h"
+#include "cli/command.h"
 
 namespace longshot {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 using std::chrono::steady_clock;
 constexpr auto kTerminalPause = std::chrono::milliseconds(200);
 constexpr auto kLogPause = std::chrono::seconds(10);
+constexpr auto kPatience = std::chrono::seconds(1);  // work that takes less is not spoken of
 
 std::string scaled(double value, double step, const char* const* units) {
   int u = 0;
@@ -52,6 +54,13 @@ void Progress::note(const std::string& text) {
 void Progress::clear() {
   if (open_) fmt::print(stderr, "\r\033[K");
   open_ = false;
+}
+
+Watch watched(Progress& progress, const std::string& what) {
+  const auto show = [&progress, what, start = steady_clock::now()](double share) {
+    if (steady_clock::now() - start > kPatience) progress.show(fmt::format("{}: {:.0f}%", what, 100 * share));
+  };
+  return {.on_progress = show, .should_stop = stop_requested};
 }
 
 std::string step_text(const StepReport& r) {

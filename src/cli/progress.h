@@ -24,6 +24,9 @@ class Progress {
   std::chrono::steady_clock::time_point next_;
 };
 
+// Shows "what: 42%" where it takes a while, and ends it on Ctrl-C.
+Watch watched(Progress& progress, const std::string& what);
+
 std::string step_text(const StepReport& report);  // "step 10/300  loss 5.4321  12.3k tokens/s  2 min 05 s left"
 std::string evaluation_text(const EvaluationCallbacks::Progress& progress);
 std::string duration_text(double seconds);  // "42 s", "3 min 10 s", "2 h 05 min"

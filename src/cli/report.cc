@@ -6,6 +6,7 @@
 #include "base/printable.h"
 #include "base/version.h"
 #include "cli/command.h"
+#include "cli/progress.h"
 #include "report/table.h"
 
 namespace longshot {
@@ -21,10 +22,14 @@ class ReportCommand : public Command {
   Arguments arguments() const override { return {"RUN", 1, 10000}; }
 
   int run() override {
-    Results results = gather_results({args.begin(), args.end()});
+    catch_stop_signals();
+    Progress progress;
+    Results results = gather_results({args.begin(), args.end()}, watched(progress, "reading the runs"));
     if (results.version.empty()) results.version = version();
     if (out_.empty()) out_ = (fs::is_directory(args[0]) ? fs::path(args[0]) : fs::path(args[0]).parent_path()).string();
-    const ReportFiles files = write_report(results, out_.empty() ? "." : out_, report_);
+    const ReportFiles files =
+        write_report(results, out_.empty() ? "." : out_, report_, watched(progress, "drawing the figures"));
+    progress.clear();
     for (const std::string& note : files.notes) fmt::print(stderr, "longshot: {}\n", printable(note, true));
     for (const Table& table : perplexity_tables(results)) fmt::print("{}\n", terminal_text(table));
     fmt::print("{}\n", printable(files.page.string()));

@@ -3,6 +3,7 @@
 #pragma once
 #include <optional>
 
+#include "base/watch.h"
 #include "data/documents.h"
 #include "data/prepare.h"
 #include "data/token_set.h"
@@ -50,8 +51,5 @@ class PrepareSources {
   std::vector<DocumentInput> inputs_;
   std::vector<uint64_t> number_cuts_;  // first documents of the second and the third split; empty: drawn by seed
 };
-
-// Thrown by what PrepareHooks::stop ends.
-struct Stopped {};
 
 }  // namespace longshot

@@ -99,7 +99,8 @@ Evaluated evaluate(Context& context, const Subject& subject, const TokenFile& st
                    const EvaluationCallbacks& callbacks);
 
 // Every scored token's loss: a table with a row per token (its place in the stream, its id) and a column per evaluation.
-// CSV or safetensors, by the file's ending.
-void write_losses(const fs::path& path, const TokenFile& stream, const std::vector<EvaluatedLosses>& losses);
+// CSV or safetensors, by the file's ending. Stopped, it leaves no file.
+void write_losses(const fs::path& path, const TokenFile& stream, const std::vector<EvaluatedLosses>& losses,
+                  const Watch& watch = {});
 
 }  // namespace longshot

@@ -23,14 +23,17 @@ std::vector<int32_t> ids_of(const TokenFile& stream, size_t rows) {
   return ids;
 }
 
-void write_csv(const fs::path& path, const std::vector<int32_t>& ids, const std::vector<EvaluatedLosses>& columns) {
+void write_csv(const fs::path& path, const std::vector<int32_t>& ids, const std::vector<EvaluatedLosses>& columns,
+               const Watch& watch) {
   OutputFile file(path);
   std::string text = "place,id";
   for (const EvaluatedLosses& c : columns) text += "," + column_name(c.evaluation);
   for (size_t r = 0; r < ids.size(); ++r) {
     text += fmt::format("\n{},{}", r, ids[r]);
     for (const EvaluatedLosses& c : columns) text += r < c.losses.size() ? fmt::format(",{}", c.losses[r]) : ",";
-    if (text.size() > 1 << 16) file.write(std::exchange(text, ""));
+    if (text.size() <= 1 << 16) continue;
+    file.write(std::exchange(text, ""));
+    watch.at(static_cast<double>(r) / static_cast<double>(ids.size()));
   }
   file.write(text + "\n");
   file.close();
@@ -54,12 +57,21 @@ void write_tensors(const fs::path& path, const std::vector<int32_t>& ids, const 
 
 }  // namespace
 
-void write_losses(const fs::path& path, const TokenFile& stream, const std::vector<EvaluatedLosses>& losses) {
+void write_losses(const fs::path& path, const TokenFile& stream, const std::vector<EvaluatedLosses>& losses,
+                  const Watch& watch) {
   require(!losses.empty(), "{}: no length could be tested, there are no losses to write", path.string());
+  const bool csv = path.extension() == ".csv";
+  require_usage(csv || path.extension() == ".safetensors", "{}: losses are written as .csv or .safetensors",
+                path.string());
   const std::vector<int32_t> ids = ids_of(stream, rows_of(losses));
-  if (path.extension() == ".csv") return write_csv(path, ids, losses);
-  require_usage(path.extension() == ".safetensors", "{}: losses are written as .csv or .safetensors", path.string());
-  write_tensors(path, ids, losses);
+  watch.at(0);
+  try {
+    csv ? write_csv(path, ids, losses, watch) : write_tensors(path, ids, losses);
+    watch.at(1);
+  } catch (const Stopped&) {
+    fs::remove(path);
+    throw;
+  }
 }
 
 }  // namespace longshot

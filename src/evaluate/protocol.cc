@@ -34,7 +34,7 @@ class Scorer {
       : context_(context), model_(model), stream_(stream), document_mask_(document_mask) {}
 
   // losses of the scored targets of all windows, in order. REQUIRES: all have the same count and scored.
-  void score(std::span<const Window> windows, std::span<float> losses);
+  void score(std::span<const Window> windows, std::span<float> losses, const Watch& watch);
   TileCount visited() const { return inference_->visited(); }
 
  private:
@@ -73,14 +73,17 @@ void Scorer::fill(std::span<const Window> windows) {
   }
 }
 
-void Scorer::score(std::span<const Window> windows, std::span<float> losses) {
+void Scorer::score(std::span<const Window> windows, std::span<float> losses, const Watch& watch) {
   const Window& w = windows[0];
   prepare(static_cast<int64_t>(windows.size()), w.count);
   fill(windows);
   const int64_t moved = windows.size() > 1 ? windows[1].first - w.first : 0;
-  inference_->score(
-      {.inputs = inputs_, .length = w.count, .first_key = first_keys_, .shift = moved < w.count ? moved : 0}, targets_,
-      w.count - w.scored, losses);
+  inference_->score({.inputs = inputs_,
+                     .length = w.count,
+                     .first_key = first_keys_,
+                     .shift = moved < w.count ? moved : 0,
+                     .watch = watch},
+                    targets_, w.count - w.scored, losses);
 }
 
 // How many windows from the first on have its shape, up to `most`.
@@ -104,24 +107,26 @@ Scores score_stream(Context& context, Transformer& model, const Stretch& stretch
   Scores scores;
   scores.losses.resize(static_cast<size_t>(stretch.tokens));
   Scorer scorer(context, model, stretch.stream, options.document_mask);
-  std::span<float> rest(scores.losses);
-  for (size_t at = 0; at < windows.size();) {
-    context.update_share();
-    const std::span<const Window> left = std::span(windows).subspan(at);
-    const size_t n = alike(left, static_cast<size_t>(std::max<int64_t>(options.batch_tokens / left[0].count, 1)));
-    const size_t scored = n * static_cast<size_t>(left[0].scored);
-    scorer.score(left.first(n), rest.first(scored));
-    scores.tiles.seen += scorer.visited().seen;
-    scores.tiles.all += scorer.visited().all;
-    rest = rest.subspan(scored);
-    at += n;
-    const auto done = stretch.tokens - static_cast<int64_t>(rest.size());
-    options.on_progress(done, seconds());
-    if (!rest.empty() && options.should_stop()) {
-      scores.finished = false;
-      scores.losses.resize(static_cast<size_t>(done));
-      break;
+  size_t done = 0;  // tokens
+  try {
+    for (size_t at = 0; at < windows.size();) {
+      context.update_share();
+      const std::span<const Window> left = std::span(windows).subspan(at);
+      const size_t n = alike(left, static_cast<size_t>(std::max<int64_t>(options.batch_tokens / left[0].count, 1)));
+      const size_t scored = n * static_cast<size_t>(left[0].scored);
+      const auto progress = [&](double share) {
+        options.on_progress(static_cast<int64_t>(static_cast<double>(done) + share * static_cast<double>(scored)),
+                            seconds());
+      };
+      scorer.score(left.first(n), std::span(scores.losses).subspan(done, scored), {progress, options.should_stop});
+      scores.tiles.seen += scorer.visited().seen;
+      scores.tiles.all += scorer.visited().all;
+      done += scored;
+      at += n;
     }
+  } catch (const Stopped&) {
+    scores.finished = false;
+    scores.losses.resize(done);
   }
   scores.seconds = seconds();
   return scores;

@@ -119,7 +119,7 @@ class Experiment {
     const TrainResult result = train_run(context_, request, training_events(m));
     if (!result.finished) return false;
 
-    LoadedModel loaded = load_model(run.checkpoint(result.step));
+    LoadedModel loaded = load_model(run.checkpoint(result.step), {.should_stop = callbacks_.should_stop});
     RunRecord record = record_of(m.plan, *loaded.model, result);
     record.curve = read_metrics(run);
     if (!test(m, loaded, record)) return false;
@@ -196,7 +196,11 @@ class Experiment {
 
 std::optional<Results> run_experiment(Context& context, const ExperimentPlace& place, const ExperimentConfig& config,
                                       const ExperimentCallbacks& callbacks) {
-  return Experiment(context, place, config, callbacks).run();
+  try {
+    return Experiment(context, place, config, callbacks).run();
+  } catch (const Stopped&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace longshot

@@ -114,6 +114,7 @@ ConstMat Inference::run(const Tokens& tokens, int64_t wanted_from) {
       const int64_t in_step = std::min(step, count), rows = count + (B - 1) * in_step, out_rows = B * (count - skip);
       run_chunk(tokens, {layer, first, count, skip, in_step}, x_.rows_from(first, rows), x_.rows_from(kept, out_rows));
       kept += out_rows;
+      tokens.watch.at(static_cast<double>(layer * length + first + count) / static_cast<double>(layers * length));
     }
     step = length;  // a block's output has all rows of all sequences
   }

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/watch.h"
 #include "model/transformer.h"
 
 namespace longshot {
@@ -28,6 +29,7 @@ class Inference {
     // With a cache: [B] how many of the T tokens are of the sequence; those behind are padding and are forgotten after
     // the call. Empty: all.
     std::span<const int64_t> counts = {};
+    Watch watch = {};  // told and asked between parts of a block; what was stopped must begin anew
   };
   // losses[B, T - scored_from]: -ln p of the targets of the last T - scored_from tokens of each sequence.
   // Tokens before are context: the last block and the output layer do nothing for them that is not needed.

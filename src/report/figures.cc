@@ -143,9 +143,11 @@ std::string gnuplot_script(const Chart& chart) {
 }
 
 FigureFiles write_figures(const std::vector<Chart>& charts, const fs::path& dir, const std::string& gnuplot,
-                          const std::function<bool()>& should_stop) {
+                          const Watch& watch) {
   FigureFiles made;
   make_subdirectory(dir);
+  double done = 0;
+  watch.at(0);
   for (const Chart& chart : charts) {
     const std::string script = chart.id + ".gp";
     write_atomically(dir / script, gnuplot_script(chart));
@@ -153,14 +155,12 @@ FigureFiles write_figures(const std::vector<Chart>& charts, const fs::path& dir,
     if (!made.note.empty()) continue;
     for (const char* kind : {".svg", ".png"}) fs::remove(dir / (chart.id + kind));  // gnuplot would follow a link
     made.note = run_in(dir, gnuplot, script);
-    if (should_stop()) {  // what a terminal's Ctrl-C does to gnuplot is no fault of gnuplot's
-      made.finished = false;
-      return made;
-    }
+    watch.at(++done / static_cast<double>(charts.size()));  // a Ctrl-C that ended gnuplot is no fault of it
     if (!made.note.empty()) continue;
     made.files.push_back(dir / (chart.id + ".svg"));
     made.files.push_back(dir / (chart.id + ".png"));
   }
+  watch.at(1);
   if (!made.note.empty())
     made.note = fmt::format("figures were not drawn ({}). Install gnuplot-nox and run `gnuplot *.gp` in {}.", made.note,
                             dir.string());

@@ -1,7 +1,6 @@
 // Figure files for papers, by gnuplot: NAME.svg, NAME.png, and NAME.gp with data and commands, to change and
 // run again.
 #pragma once
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,14 +10,12 @@ namespace longshot {
 
 struct FigureFiles {
   std::vector<fs::path> files;
-  std::string note;      // why some are missing, "" if none is
-  bool finished = true;  // false: stopped before the last
+  std::string note;  // why some are missing, "" if none is
 };
 
 // Writes every chart into `dir`. A missing gnuplot is a note, not an error.
-FigureFiles write_figures(
-    const std::vector<Chart>& charts, const fs::path& dir, const std::string& gnuplot = "gnuplot",
-    const std::function<bool()>& should_stop = [] { return false; });
+FigureFiles write_figures(const std::vector<Chart>& charts, const fs::path& dir, const std::string& gnuplot = "gnuplot",
+                          const Watch& watch = {});
 
 std::string gnuplot_script(const Chart& chart);
 

@@ -35,9 +35,11 @@ void name_variants(Results& all) {
 
 }  // namespace
 
-Results gather_results(const std::vector<fs::path>& paths) {
+Results gather_results(const std::vector<fs::path>& paths, const Watch& watch) {
   Results all;
+  double done = 0;
   for (const fs::path& given : paths) {
+    watch.at(done++ / static_cast<double>(paths.size()));
     fs::path path = fs::absolute(given).lexically_normal();
     if (!path.has_filename()) path = path.parent_path();  // "runs/a/" names the same as "runs/a"
     Results more;
@@ -56,6 +58,7 @@ Results gather_results(const std::vector<fs::path>& paths) {
     append(all, std::move(more), path.filename().string());
   }
   name_variants(all);
+  watch.at(1);
   return all;
 }
 

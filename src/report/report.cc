@@ -7,15 +7,14 @@
 
 namespace longshot {
 
-ReportFiles write_report(const Results& results, const fs::path& dir, const ReportOptions& options) {
+ReportFiles write_report(const Results& results, const fs::path& dir, const ReportOptions& options,
+                         const Watch& watch) {
   require(!results.runs.empty(), "there are no runs to report on");
   make_directories(dir);
   ReportFiles files{.page = dir / "report.html", .figures = {}, .notes = {}};
   PageOptions page;
   if (options.figures) {
-    FigureFiles figures = write_figures(all_charts(results), dir / "figures", options.gnuplot, options.should_stop);
-    files.finished = figures.finished;
-    if (!files.finished) return files;
+    FigureFiles figures = write_figures(all_charts(results), dir / "figures", options.gnuplot, watch);
     files.figures = std::move(figures.files);
     if (!figures.note.empty()) files.notes.push_back(figures.note);
     page.note = figures.note;

@@ -1,6 +1,5 @@
 // A directory with report.html and figures/ from results.
 #pragma once
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,17 +14,16 @@ struct ReportOptions {
   bool figures = true;
   std::string chart_js = kChartJs;
   std::string gnuplot = "gnuplot";
-  std::function<bool()> should_stop = [] { return false; };  // asked after every figure
 };
 
 struct ReportFiles {
   fs::path page;
   std::vector<fs::path> figures;
   std::vector<std::string> notes;  // what is missing and what would bring it
-  bool finished = true;            // false: stopped before the page was written
 };
 
-ReportFiles write_report(const Results& results, const fs::path& dir, const ReportOptions& options = {});
+ReportFiles write_report(const Results& results, const fs::path& dir, const ReportOptions& options = {},
+                         const Watch& watch = {});
 
 // Results from any mix of: a results.json, a directory that holds one, a run's directory. Runs are put
 // together; names that clash get the directory's name in front.
@@ -33,6 +31,6 @@ ReportFiles write_report(const Results& results, const fs::path& dir, const Repo
 // A run's directory is read as train and eval leave it: run.json (one run of docs/results-schema.json) if
 // there; else config.toml, metrics.jsonl (lines with step, loss, and what else of a curve point is known) and
 // evals.jsonl (lines as `eval --json` writes them).
-Results gather_results(const std::vector<fs::path>& paths);
+Results gather_results(const std::vector<fs::path>& paths, const Watch& watch = {});
 
 }  // namespace longshot

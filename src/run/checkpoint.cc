@@ -133,8 +133,9 @@ std::vector<NamedTensor> named(const Parameters& parameters, const Block& block)
   return tensors;
 }
 
-void fill_block(const Safetensors& file, const Parameters& parameters, const Block& block) {
+void fill_block(const Safetensors& file, const Parameters& parameters, const Block& block, const Watch& watch = {}) {
   for (const Tensor& t : parameters.tensors()) {
+    watch.at(static_cast<double>(t.offset) / static_cast<double>(block.numbers.size()));
     const NamedTensor& stored = file.at(block.prefix + t.name);
     require(stored.shape == t.shape, "{}: tensor '{}' has shape {}, the model wants {}. Another model's checkpoint?",
             file.path().string(), stored.name, shape_text(stored.shape), shape_text(t.shape));
@@ -147,24 +148,27 @@ void add_file(const fs::path& dir, const std::string& name, Json& files) {
   files[name] = write_fields(FileEntry{static_cast<int64_t>(file.size()), checksum(file.bytes())});
 }
 
-void check_file(const fs::path& path, const FileEntry& entry) {
+void check_file(const fs::path& path, const FileEntry& entry, const Watch& watch) {
   const MappedFile file(path);
   require(static_cast<int64_t>(file.size()) == entry.bytes,
           "{}: {} bytes, but {} were written. Was the copy interrupted?", path.string(), file.size(), entry.bytes);
-  const std::string found = checksum(file.bytes());
+  const std::string found = checksum(file.bytes(), watch);
   require(found == entry.crc32, "{}: checksum {} is not the {} it was written with. The file is damaged.",
           path.string(), found, entry.crc32);
 }
 
 // Every file a checkpoint of this state consists of must be listed, and as it was written.
-void check_files(const fs::path& dir, const StateFile& state, CheckpointInfo& info) {
+void check_files(const fs::path& dir, const StateFile& state, CheckpointInfo& info, const Watch& watch) {
   const std::string path = (dir / kStateFile).string();
   require(state.files.is_object(), "{}: 'files' must be an object", path);
+  const auto count = static_cast<double>(state.files.size());
+  double done = 0;
   for (const auto& [name, json] : state.files.items()) {
     require(!name.empty() && !name.starts_with('.') && name.find('/') == std::string::npos,
             "{}: '{}' is not the plain name of a file", path, name);
     const auto entry = read_fields<FileEntry>(json, fmt::format("{}, files, {}", path, name));
-    check_file(dir / name, entry);
+    check_file(dir / name, entry, watch.part(done / count, (done + 1) / count));
+    ++done;
     if (name == kModelFile) info.weights = entry.crc32;
   }
   const auto listed = [&](const std::string& name) {
@@ -237,13 +241,13 @@ void save_checkpoint(const fs::path& dir, const CheckpointContent& content) {
   }
 }
 
-CheckpointInfo read_checkpoint(const fs::path& dir) {
+CheckpointInfo read_checkpoint(const fs::path& dir, const Watch& watch) {
   const fs::path path = dir / kStateFile;
   StateFile state = read_state(path);
   CheckpointInfo info;
   info.step = state.step;
   info.model = ModelConfig::from_json(state.model, path.string());
-  check_files(dir, state, info);
+  check_files(dir, state, info, watch);
   if (state.tokenizer) {
     info.tokenizer_file = state.tokenizer->file;
     const std::string& text = state.tokenizer->hash;
@@ -277,13 +281,13 @@ ModelVocabulary vocabulary_of(const CheckpointInfo& info, const fs::path& dir, c
           .tokenizer_file = info.tokenizer_file.empty() ? fs::path() : dir / info.tokenizer_file};
 }
 
-void load_weights(const fs::path& dir, Transformer& model) {
+void load_weights(const fs::path& dir, Transformer& model, const Watch& watch) {
   const Safetensors file(dir / kModelFile);
   Parameters& parameters = model.parameters();
   require(file.tensors().size() == parameters.tensors().size(),
           "{}: {} tensors, the model has {}. Another model's checkpoint?", file.path().string(), file.tensors().size(),
           parameters.tensors().size());
-  fill_block(file, parameters, {"", parameters.values()});
+  fill_block(file, parameters, {"", parameters.values()}, watch);
 }
 
 void load_blocks(const fs::path& dir, const Transformer& model, const std::vector<Block>& blocks) {

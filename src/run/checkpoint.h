@@ -58,13 +58,13 @@ struct CheckpointContent {
 void save_checkpoint(const fs::path& dir, const CheckpointContent& content);
 
 // Reads and checks state.json and the sizes and checksums of the files it names.
-CheckpointInfo read_checkpoint(const fs::path& dir);
+CheckpointInfo read_checkpoint(const fs::path& dir, const Watch& watch = {});
 // What training goes on from; throws where there are weights only.
 const TrainingState& training_of(const CheckpointInfo& info, const fs::path& dir);
 // What token sets must fit; `name` is what messages call the model.
 ModelVocabulary vocabulary_of(const CheckpointInfo& info, const fs::path& dir, const std::string& name);
 // Fills the parameters; every tensor must be there in its shape, and no other.
-void load_weights(const fs::path& dir, Transformer& model);
+void load_weights(const fs::path& dir, Transformer& model, const Watch& watch = {});
 // Fills the blocks that were saved beside the weights.
 void load_blocks(const fs::path& dir, const Transformer& model, const std::vector<Block>& blocks);
 

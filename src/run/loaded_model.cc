@@ -2,13 +2,14 @@
 
 namespace longshot {
 
-LoadedModel load_model(const fs::path& path) {
+LoadedModel load_model(const fs::path& path, const Watch& watch) {
   LoadedModel loaded;
   loaded.dir = find_checkpoint(path);
-  loaded.info = read_checkpoint(loaded.dir);
+  loaded.info = read_checkpoint(loaded.dir, watch.part(0, 0.5));
   loaded.model = std::make_unique<Transformer>(loaded.info.model, false);
-  load_weights(loaded.dir, *loaded.model);
+  load_weights(loaded.dir, *loaded.model, watch.part(0.5, 1));
   if (!loaded.info.tokenizer_file.empty()) loaded.tokenizer = load_tokenizer(loaded.dir / loaded.info.tokenizer_file);
+  watch.at(1);
   return loaded;
 }
 

@@ -12,6 +12,6 @@ struct LoadedModel {
   std::unique_ptr<Transformer> model;
   std::unique_ptr<Tokenizer> tokenizer;  // null when none travelled along
 };
-LoadedModel load_model(const fs::path& path);
+LoadedModel load_model(const fs::path& path, const Watch& watch = {});
 
 }  // namespace longshot
