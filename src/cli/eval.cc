@@ -1,3 +1,5 @@
+#include <nlohmann/json.hpp>
+
 #include "base/context.h"
 #include "base/error.h"
 #include "base/printable.h"

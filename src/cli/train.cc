@@ -95,10 +95,12 @@ class TrainCommand : public Command {
     const auto line = [](const char* what, const std::string& value) { fmt::print("{:<30}{}\n", what, value); };
     line("parameters", count_text(static_cast<double>(cost.parameters)));
     line("weights, gradients, moments", bytes_text(static_cast<double>(cost.state_bytes)));
-    line("activations and scratch", bytes_text(static_cast<double>(cost.activation_bytes)));
-    line("memory in all", bytes_text(static_cast<double>(cost.bytes() + peak_memory_bytes())));
+    line("activations", bytes_text(static_cast<double>(cost.activation_bytes)));
     std::fflush(stdout);
-    const double seconds = predict_step_seconds(context, model, train, text);
+    const size_t program = peak_memory_bytes();
+    const auto [seconds, scratch] = try_step(context, model, train, text);
+    line("scratch", bytes_text(static_cast<double>(scratch)));
+    line("memory in all", bytes_text(static_cast<double>(program + cost.bytes() + scratch)));
     const int64_t epoch = text.size() / train.batch_tokens;
     line("a step",
          fmt::format("{:.3g} s, {} tokens/s", seconds, count_text(static_cast<double>(train.batch_tokens) / seconds)));

@@ -10,8 +10,7 @@ StepCost predict_memory(Context& context, const ModelConfig& config, const Train
           .activation_bytes = TrainingPass::predict_bytes(context, model, Trainer::pass_config(train, config.length))};
 }
 
-double predict_step_seconds(Context& context, const ModelConfig& config, const TrainConfig& train,
-                            const TokenFile& tokens) {
+StepTrial try_step(Context& context, const ModelConfig& config, const TrainConfig& train, const TokenFile& tokens) {
   const auto seconds = [&](int64_t layers) {
     ModelConfig part = config;
     part.layers = layers;
@@ -19,9 +18,10 @@ double predict_step_seconds(Context& context, const ModelConfig& config, const T
     model.initialize(context, train.seed);
     return Trainer(context, {model, tokens}, train).seconds_per_step();
   };
-  if (config.layers <= 2) return seconds(config.layers);
-  const double one = seconds(1), two = seconds(2);
-  return one + static_cast<double>(config.layers - 1) * (two - one);
+  StepTrial trial{.seconds = seconds(1)};
+  if (config.layers > 1) trial.seconds += static_cast<double>(config.layers - 1) * (seconds(2) - trial.seconds);
+  trial.scratch_bytes = context.scratch(0).size_bytes();
+  return trial;
 }
 
 }  // namespace longshot

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/error.h"

@@ -93,6 +93,22 @@ TEST(FirstLoss, IsThatOfAnEvenGuessWhateverTheOptions) {
   }
 }
 
+// Tied, the input's own vector is in the residual stream, and its token's logit must not stand out for it.
+TEST(FirstLoss, ATiedOutputDoesNotBeginByPredictingItsInput) {
+  for (const auto& [name, norm] : kNormKinds) {
+    ModelConfig c;
+    c.vocab = 256, c.dim = 128, c.length = 64, c.norm = norm;
+    Transformer model(c, false);
+    model.initialize(test_context(), 1);
+    const RandomBatch data(4, c.length, c.vocab);
+    Inference inference(test_context(), model, {.sequences = 4, .tokens = c.length});
+    std::vector<float> losses(data.inputs.size());
+    inference.score({.inputs = data.inputs, .length = c.length, .first_key = {}}, data.inputs, 0, losses);
+    const double own = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
+    EXPECT_NEAR(own, std::log(256.0), 0.2) << name;
+  }
+}
+
 // The lines of a recipe that set one of these options; others are of training and comparing.
 std::string lines_of(const Options& options, const std::string& recipe) {
   std::string kept;

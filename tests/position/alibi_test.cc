@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "context.h"
+#include "kernels/attention_call.h"
 #include "position/support.h"
 
 namespace longshot {
@@ -52,6 +54,36 @@ TEST(Alibi, EightHeadsAreExactPowersOfTwo) {
   const auto position = make_position("alibi", {.layers = 1, .heads = 8, .head_dim = 8, .train_length = 8});
   EXPECT_THAT(position->bias(0).slopes,
               testing::ElementsAre(.5f, .25f, .125f, .0625f, .03125f, .015625f, .0078125f, .00390625f));
+}
+
+// With queries of 0 the scores are the bias alone, and with unit vectors as values the output is the probabilities:
+// p_ij / p_ii = e^(-m_h (i - j)) for j <= i, nothing behind.
+TEST(Alibi, ARowOfTheBiasIsTheLinearPenalty) {
+  constexpr int64_t kHeads = 12, kTokens = 8;  // as many tokens as a head has dimensions
+  const auto position =
+      make_position("alibi", {.layers = 1, .heads = kHeads, .head_dim = kTokens, .train_length = kTokens});
+  const std::vector<double> exponent = exponents(kHeads);
+  constexpr size_t kSize = kTokens * kHeads * kTokens;  // [T, H, D]
+  std::vector<float> q(kSize), k(kSize, 1), v(kSize), out(kSize);
+  const auto heads = [](auto* x) { return packed_heads(x, kTokens, kHeads, kTokens); };
+  const auto at = [](int64_t token, int64_t head, int64_t i) {
+    return static_cast<size_t>((token * kHeads + head) * kTokens + i);
+  };
+  for (int64_t t = 0; t < kTokens; ++t) {
+    for (int64_t h = 0; h < kHeads; ++h) v[at(t, h, t)] = 1;
+  }
+  Attention attention(
+      {.queries = kTokens, .keys = kTokens, .heads = kHeads, .head_dim = kTokens, .bias = position->bias(0)});
+  attention.forward(test_context(), {heads(q.data()), heads(k.data()), heads(v.data())}, heads(out.data()));
+  for (int64_t h = 0; h < kHeads; ++h) {
+    const double slope = std::exp2(-exponent[static_cast<size_t>(h)]);
+    for (int64_t i = 0; i < kTokens; ++i) {
+      for (int64_t j = 0; j < kTokens; ++j) {
+        const double want = j <= i ? std::exp(-slope * static_cast<double>(i - j)) : 0;
+        EXPECT_NEAR(out[at(i, h, j)] / out[at(i, h, i)], want, 1e-5) << "head " << h << ", " << i << " to " << j;
+      }
+    }
+  }
 }
 
 }  // namespace

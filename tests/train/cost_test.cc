@@ -29,6 +29,23 @@ TEST(Cost, PredictedMemoryIsWhatIsTaken) {
   }
 }
 
+// The scratch of two layers, which a trial sees, is that of all.
+TEST(Cost, ATrialSeesTheScratchOfTheWholeModel) {
+  ModelConfig config = small_model("t5");
+  config.layers = 4;
+  const TrainConfig train = small_training(1);
+  const ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  const TokenSet tokens((dir / "data").string());
+  Context trial(2), whole(2);
+  const size_t predicted = try_step(trial, config, train, tokens.split("train")).scratch_bytes;
+  Transformer model(config, true);
+  model.initialize(whole, 1);
+  Trainer(whole, {model, tokens.split("train")}, train).seconds_per_step();
+  EXPECT_GT(predicted, 0u);
+  EXPECT_EQ(predicted, whole.scratch(0).size_bytes());
+}
+
 TEST(Cost, AModelLargerThanTheMachineCanBeMeasured) {
   ModelConfig config = small_model();
   config.layers = 100, config.dim = 16384, config.heads = 128;  // 322 billion parameters
