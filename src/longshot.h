@@ -31,6 +31,7 @@
 #include "experiment/experiment.h"   // run_experiment
 #include "kernels/attention_call.h"  // Attention: forward and backward on plain pointers
 #include "report/report.h"           // gather_results, write_report
+#include "run/loaded_model.h"        // load_model, for evaluate
 #include "train/train_run.h"         // TrainRequest, TrainEvents
 
 namespace longshot {

@@ -245,6 +245,7 @@ CheckpointInfo read_checkpoint(const fs::path& dir, const Watch& watch) {
   const fs::path path = dir / kStateFile;
   StateFile state = read_state(path);
   CheckpointInfo info;
+  info.format = state.format;
   info.step = state.step;
   info.model = ModelConfig::from_json(state.model, path.string());
   check_files(dir, state, info, watch);
@@ -266,12 +267,12 @@ CheckpointInfo read_checkpoint(const fs::path& dir, const Watch& watch) {
 }
 
 const TrainingState& training_of(const CheckpointInfo& info, const fs::path& dir) {
-  require(
-      info.training.has_value(),
-      "{}: holds weights only, or was written by an earlier version; training cannot go on from it. Start a new run "
-      "with its weights: train --from",
-      dir.string());
-  return *info.training;
+  if (info.training) return *info.training;
+  fail("{}: {}, so training cannot go on from it. A new run can begin with its weights: longshot train --from {} ..",
+       dir.string(),
+       info.format == 1 ? "state.json is of format 1, of an earlier version, whose state of training is not read"
+                        : "holds weights only",
+       dir.string());
 }
 
 ModelVocabulary vocabulary_of(const CheckpointInfo& info, const fs::path& dir, const std::string& name) {

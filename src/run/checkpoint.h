@@ -36,6 +36,7 @@ struct Origin {
 };
 
 struct CheckpointInfo {
+  int64_t format = 0;  // of state.json
   int64_t step = 0;
   ModelConfig model;
   std::string tokenizer_file;  // name inside the directory; "" when there is none

@@ -195,7 +195,8 @@ TEST(Checkpoint, TheFirstFormatGivesWeights) {
   write_json(s.path / kStateFile, state);
   const LoadedModel loaded = load_model(s.path);
   EXPECT_EQ(loaded.info.step, 7);
-  EXPECT_THAT(error_of([&] { training_of(loaded.info, s.path); }), HasSubstr("--from"));
+  EXPECT_THAT(error_of([&] { training_of(loaded.info, s.path); }),
+              testing::AllOf(HasSubstr("format 1"), HasSubstr("--from " + s.path.string())));
 }
 
 TEST(Checkpoint, NumbersThatAreNotFiniteAreNotSaved) {
