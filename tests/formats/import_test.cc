@@ -4,6 +4,7 @@
 
 #include "base/files.h"
 #include "base/lock.h"
+#include "cli/support.h"
 #include "formats/torch_builder.h"
 #include "references.h"
 #include "run/loaded_model.h"
@@ -12,17 +13,6 @@ namespace longshot {
 namespace {
 
 using testing::HasSubstr;
-
-struct Outcome {
-  int code;
-  std::string output;  // stdout and stderr
-};
-
-Outcome longshot_run(const ScratchDir& dir, const std::string& arguments) {
-  const fs::path log = dir / "log";
-  const int status = std::system(fmt::format("{} {} > {} 2>&1", LONGSHOT_PROGRAM, arguments, log.string()).c_str());
-  return {WEXITSTATUS(status), read_text(log)};
-}
 
 struct Source {
   fs::path folder;
@@ -46,8 +36,8 @@ TEST_P(Import, MakesARunThatLoads) {
   const std::string command =
       fmt::format("import {} --dict {} --position {} --out {}", source.file(), source.dict(), source.position, out);
   const Outcome made = longshot_run(dir, command);
-  ASSERT_EQ(made.code, 0) << made.output;
-  EXPECT_THAT(made.output, HasSubstr(fmt::format("{} parameters", source.parameters)));
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr(fmt::format("{} parameters", source.parameters)));
   const LoadedModel loaded = load_model(out);
   EXPECT_EQ(loaded.info.step, source.step);
   EXPECT_EQ(loaded.info.model.position, source.position);
@@ -58,7 +48,7 @@ TEST_P(Import, MakesARunThatLoads) {
 
   const Outcome again = longshot_run(dir, command);
   EXPECT_EQ(again.code, 2);
-  EXPECT_THAT(again.output, HasSubstr("holds a run already"));
+  EXPECT_THAT(again.err, HasSubstr("holds a run already"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Import,
@@ -77,8 +67,8 @@ TEST(ImportWithoutADictionary, IsScoredOnItsTokenSet) {
             0);
   const Outcome outcome = longshot_run(
       dir, fmt::format("eval {} --data {} --lengths 32 --max-tokens 64", out, (kFixtures / "data-bin").string()));
-  EXPECT_EQ(outcome.code, 0) << outcome.output;
-  EXPECT_THAT(outcome.output, HasSubstr("perplexity"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("perplexity"));
 }
 
 TEST(ImportErrors, RefusesAWrongDictionary) {
@@ -87,7 +77,7 @@ TEST(ImportErrors, RefusesAWrongDictionary) {
   const Outcome outcome = longshot_run(dir, fmt::format("import {} --dict {} --out {}", kSinusoidal.file(),
                                                         (dir / "dict.txt").string(), (dir / "run").string()));
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_THAT(outcome.output, HasSubstr("the model 328"));
+  EXPECT_THAT(outcome.err, HasSubstr("the model 328"));
   EXPECT_FALSE(fs::exists(dir / "run"));
 }
 
@@ -98,7 +88,7 @@ TEST(ImportErrors, ADirectoryThatAnotherProcessWritesIsLeftAlone) {
   const Outcome outcome =
       longshot_run(dir, fmt::format("import {} --out {}", kSinusoidal.file(), (dir / "run").string()));
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_THAT(outcome.output, HasSubstr(fmt::format("another process (pid {})", ::getpid())));
+  EXPECT_THAT(outcome.err, HasSubstr(fmt::format("another process (pid {})", ::getpid())));
   EXPECT_FALSE(fs::exists(dir / "run/checkpoints"));
 }
 
@@ -109,7 +99,7 @@ TEST(ImportErrors, RefusesHostileAndForeignFiles) {
         longshot_run(dir, fmt::format("import {} --out {}", dir.write("x.pt", bytes).string(), (dir / "run").string()));
     EXPECT_EQ(outcome.code, 1);
     EXPECT_FALSE(fs::exists(dir / "run"));
-    return outcome.output;
+    return outcome.err;
   };
   const std::string witness = (dir / "executed").string();
   const std::string attack =
