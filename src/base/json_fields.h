@@ -2,7 +2,7 @@
 //
 //   template <class V>
 //   void fields(V& v, Point& p) {
-//     v("step", p.step, kCount);
+//     v("step", p.step, kAnyCount);
 //     v("loss", p.loss, kNotNegative);      // std::optional: absent and null both mean "not known"
 //   }
 //   void check(const Point& p, const FieldReader& reader);      // optional: what must hold between fields

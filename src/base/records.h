@@ -20,7 +20,7 @@ struct CountRange {
 };
 inline constexpr int64_t kMostCount = int64_t{1} << 53;  // beyond it a JSON number is no longer exact everywhere
 inline constexpr Range kAny{-1e300, 1e300}, kNotNegative{0, 1e300};
-inline constexpr CountRange kCount{0, kMostCount}, kPositiveCount{1, kMostCount}, kSeed{0, INT64_MAX};
+inline constexpr CountRange kAnyCount{0, kMostCount}, kPositiveCount{1, kMostCount}, kSeed{0, INT64_MAX};
 
 // Of a file of records, all lines together.
 inline constexpr JsonLimits kRecordLimits{.bytes = size_t{1} << 30, .values = 32'000'000};

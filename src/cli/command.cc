@@ -2,8 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "base/error.h"
 
@@ -14,8 +17,8 @@ std::atomic<bool> stop_{false};
 
 void on_stop_signal(int signal) {
   if (stop_.exchange(true)) {
-    std::signal(signal, SIG_DFL);
-    std::raise(signal);
+    (void)std::signal(signal, SIG_DFL);
+    (void)std::raise(signal);
   }
 }
 
@@ -56,13 +59,25 @@ void bind(CLI::App& app, Options& options) {
   }
 }
 
+[[noreturn]] void refuse_option(const CommandEntry& entry, const Options& options, const std::string& word) {
+  std::vector<std::string> names{"help", "config", "print-config"};
+  for (const Option& o : options.all()) names.push_back(o.name);
+  const size_t letter = word.find_first_not_of('-');
+  const std::string bare = word.substr(letter == std::string::npos ? 1 : letter);
+  const std::string guess = nearest(bare.substr(0, bare.find('=')), names);
+  fail_usage("longshot {}: unknown option {}.{} `longshot {} --help` lists all.", entry.name, word,
+             guess.empty() ? "" : fmt::format(" Did you mean --{}?", guess), entry.name);
+}
+
 }  // namespace
+
+void flush_output() { require(std::fflush(stdout) == 0, "standard output: {}", std::strerror(errno)); }
 
 bool stop_requested() { return stop_; }
 
 void catch_stop_signals() {
-  std::signal(SIGINT, on_stop_signal);
-  std::signal(SIGTERM, on_stop_signal);
+  (void)std::signal(SIGINT, on_stop_signal);
+  (void)std::signal(SIGTERM, on_stop_signal);
 }
 
 int run_command(const CommandEntry& entry, const std::vector<std::string>& argv) {
@@ -105,15 +120,7 @@ int run_command(const CommandEntry& entry, const std::vector<std::string>& argv)
     return 0;
   }
   for (const std::string& rest : app.remaining()) {
-    if (rest.size() > 1 && rest[0] == '-') {
-      std::vector<std::string> names{"help", "config", "print-config"};
-      for (const Option& o : options.all()) names.push_back(o.name);
-      const std::string bare =
-          rest.substr(rest.find_first_not_of('-') == std::string::npos ? 1 : rest.find_first_not_of('-'));
-      const std::string guess = nearest(bare.substr(0, bare.find('=')), names);
-      fail_usage("longshot {}: unknown option {}.{} `longshot {} --help` lists all.", entry.name, rest,
-                 guess.empty() ? "" : fmt::format(" Did you mean --{}?", guess), entry.name);
-    }
+    if (rest.size() > 1 && rest[0] == '-') refuse_option(entry, options, rest);
     command->args.push_back(rest);
   }
   if (separator != argv.end()) command->args.insert(command->args.end(), separator + 1, argv.end());

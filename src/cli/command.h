@@ -37,6 +37,7 @@ struct CommandEntry {
 int run_command(const CommandEntry& entry, const std::vector<std::string>& argv);
 
 // True once Ctrl-C or SIGTERM has come. The first asks for a clean end; the second ends at once.
+void flush_output();  // what was printed to stdout is written; a full disk is an Error
 bool stop_requested();
 void catch_stop_signals();
 

@@ -109,7 +109,7 @@ class EvalCommand : public Command {
                number(record.word_perplexity, 2), number(record.bits_per_byte, 4), number(record.tokens_per_second, 0),
                keys, bytes_text(static_cast<double>(record.peak_memory_bytes.value_or(0))),
                record.length > train_length_ ? "  beyond training length" : "");
-    std::fflush(stdout);
+    flush_output();
   }
 
   static void print_decomposition(const EvaluationPlan& plan, const Evaluated& evaluated) {

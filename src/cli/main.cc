@@ -57,7 +57,7 @@ extern "C" void on_missing_page(int) {
 
 // What the error says may hold names from files: whatever they contain, a terminal shall not act on it.
 void print_error(std::string_view what) {
-  std::fflush(stdout);
+  (void)std::fflush(stdout);
   fmt::print(stderr, "longshot: {}\n", printable(what, true));
 }
 
@@ -65,8 +65,8 @@ void print_error(std::string_view what) {
 }  // namespace longshot
 
 int main(int argc, char** argv) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error of write(), with a message
-  std::signal(SIGBUS, longshot::on_missing_page);
+  (void)std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error of write(), with a message
+  (void)std::signal(SIGBUS, longshot::on_missing_page);
   try {
     return longshot::run({argv + 1, argv + argc});
   } catch (const longshot::Error& e) {

@@ -30,7 +30,7 @@ std::string scaled(double value, double step, const char* const* units) {
 Progress::Progress() : terminal_(::isatty(STDERR_FILENO)), next_(steady_clock::now()) {}
 
 Progress::~Progress() {
-  if (open_) std::fputc('\n', stderr);
+  if (open_) (void)std::fputc('\n', stderr);
 }
 
 void Progress::show(const std::string& text, bool now) {
@@ -39,7 +39,7 @@ void Progress::show(const std::string& text, bool now) {
   next_ = time + (terminal_ ? steady_clock::duration(kTerminalPause) : steady_clock::duration(kLogPause));
   if (terminal_) {
     fmt::print(stderr, "\r\033[K{}", text);
-    std::fflush(stderr);
+    (void)std::fflush(stderr);
     open_ = true;
   } else {
     fmt::print(stderr, "{}\n", text);

@@ -96,7 +96,7 @@ class TrainCommand : public Command {
     line("parameters", count_text(static_cast<double>(cost.parameters)));
     line("weights, gradients, moments", bytes_text(static_cast<double>(cost.state_bytes)));
     line("activations", bytes_text(static_cast<double>(cost.activation_bytes)));
-    std::fflush(stdout);
+    flush_output();
     const size_t program = peak_memory_bytes();
     const auto [seconds, scratch] = try_step(context, model, train, text);
     line("scratch", bytes_text(static_cast<double>(scratch)));

@@ -1,5 +1,7 @@
 #include "experiment/experiment.h"
 
+#include <fmt/chrono.h>
+
 #include <algorithm>
 #include <ctime>
 
@@ -34,9 +36,7 @@ constexpr int64_t kFewestSteps = 10;      // of --equal-time
 
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
-  return text;
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
 }
 
 class Experiment {
@@ -155,7 +155,6 @@ class Experiment {
   }
 
   RunRecord record_of(const ModelPlan& plan, Transformer& model, const TrainResult& result) const {
-    const int64_t sequences = std::max<int64_t>(plan.train.batch_tokens / plan.model.length, 1);
     return {.name = plan.name,
             .position = plan.model.position,
             .variant = plan.variant,
@@ -163,7 +162,7 @@ class Experiment {
             .seed = static_cast<int64_t>(plan.train.seed),
             .parameters = model.parameters().count(),
             .steps = result.step,
-            .tokens = result.step * sequences * plan.model.length,
+            .tokens = result.step * plan.train.sequences(plan.model.length) * plan.model.length,
             .train_seconds = result.seconds,
             .train_tokens_per_second = result.tokens_per_second,
             .train_peak_memory_bytes = static_cast<int64_t>(result.peak_memory_bytes),

@@ -9,7 +9,7 @@
   const shade = (colour, alpha) => colour + Math.round(alpha * 255).toString(16).padStart(2, "0");
   const short = (v) => (Math.abs(v) < 1e-12 ? "0" : String(Number(v.toPrecision(6))));
 
-  // The same rule as ticks_between in chart.cc.
+  // The rule of ticks_between in chart.cc, for what is visible at the moment; a test compares the two.
   function ticksBetween(least, most, log) {
     const ticks = [];
     if (!(most > least)) return [least];

@@ -24,7 +24,7 @@ struct FileEntry {
 };
 template <class V>
 void fields(V& v, FileEntry& f) {
-  v("bytes", f.bytes, kCount);
+  v("bytes", f.bytes, kAnyCount);
   v("crc32", f.crc32);
 }
 
@@ -65,7 +65,7 @@ std::map<std::string, T> members_of(const Json& json, const std::string& where) 
 template <class V>
 void fields(V& v, Origin& o) {
   v("run", o.run);
-  v("step", o.step, kCount);
+  v("step", o.step, kAnyCount);
   v("weights", o.weights);
 }
 
@@ -84,7 +84,7 @@ void fields(V& v, TrainingEntry& t) {
   v("optimizer", t.optimizer);
   v("data_hash", t.data_hash);
   v("seconds", t.seconds, kNotNegative);
-  v("peak_memory_bytes", t.peak_memory_bytes, kCount);
+  v("peak_memory_bytes", t.peak_memory_bytes, kAnyCount);
 }
 
 struct StateFile {
@@ -100,7 +100,7 @@ struct StateFile {
 template <class V>
 void fields(V& v, StateFile& s) {
   v("format", s.format, CountRange{1, kFormat});
-  v("step", s.step, kCount);
+  v("step", s.step, kAnyCount);
   v("position", s.position);
   v("model", s.model);
   v.object("tokenizer", s.tokenizer);

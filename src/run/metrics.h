@@ -20,8 +20,8 @@ struct MetricsRecord {
 
 template <class V>
 void fields(V& v, MetricsRecord& m) {
-  v("step", m.step, kCount);
-  v("tokens", m.tokens, kCount);
+  v("step", m.step, kAnyCount);
+  v("tokens", m.tokens, kAnyCount);
   v("seconds", m.seconds, kNotNegative);
   v("loss", m.loss, kNotNegative);
   v("lr", m.lr, kNotNegative);
@@ -48,7 +48,7 @@ struct BestRecord {
 
 template <class V>
 void fields(V& v, BestRecord& b) {
-  v("step", b.step, kCount);
+  v("step", b.step, kAnyCount);
   v("valid_loss", b.valid_loss, kNotNegative);
 }
 

@@ -24,10 +24,10 @@ void fields(V& v, EvalRecord& e) {
   v("stride", e.stride, kPositiveCount);
   v("split", e.split);
   v("score", e.score, {"same", "all"});
-  v("tokens", e.tokens, kCount);
+  v("tokens", e.tokens, kAnyCount);
   v("data", e.data);
   v("weights", e.weights);
-  v("step", e.step, kCount);
+  v("step", e.step, kAnyCount);
   v("precision", e.precision);
   v("loss", e.loss, kNotNegative);
   v("standard_error", e.standard_error, kNotNegative);
@@ -35,14 +35,14 @@ void fields(V& v, EvalRecord& e) {
   v("word_perplexity", e.word_perplexity, kNotNegative);
   v("bits_per_byte", e.bits_per_byte, kNotNegative);
   v("tokens_per_second", e.tokens_per_second, kNotNegative);
-  v("peak_memory_bytes", e.peak_memory_bytes, kCount);
+  v("peak_memory_bytes", e.peak_memory_bytes, kAnyCount);
 }
 
 template <class V>
 void fields(V& v, PositionLoss& p) {
-  v("from", p.from, kCount);
+  v("from", p.from, kAnyCount);
   v("to", p.to, kPositiveCount);
-  v("tokens", p.tokens, kCount);
+  v("tokens", p.tokens, kAnyCount);
   v("loss", p.loss, kNotNegative);
 }
 
@@ -67,7 +67,7 @@ void fields(V& v, EvaluationLine& l) {
 template <class V>
 void fields(V& v, Biases& b) {
   v("heads", b.heads, kPositiveCount);
-  v("layer", b.layer, kCount);
+  v("layer", b.layer, kAnyCount);
   v("slopes", b.slopes);
   v("table", b.table);
 }
@@ -79,12 +79,12 @@ void fields(V& v, RunRecord& r) {
   v("variant", r.variant);
   v("train_length", r.train_length, kPositiveCount);
   v("seed", r.seed, kSeed);
-  v("parameters", r.parameters, kCount);
-  v("steps", r.steps, kCount);
-  v("tokens", r.tokens, kCount);
+  v("parameters", r.parameters, kAnyCount);
+  v("steps", r.steps, kAnyCount);
+  v("tokens", r.tokens, kAnyCount);
   v("train_seconds", r.train_seconds, kNotNegative);
   v("train_tokens_per_second", r.train_tokens_per_second, kNotNegative);
-  v("train_peak_memory_bytes", r.train_peak_memory_bytes, kCount);
+  v("train_peak_memory_bytes", r.train_peak_memory_bytes, kAnyCount);
   v.list("curve", r.curve);
   v.object("biases", r.biases);
   v.list("evals", r.evals);
@@ -96,15 +96,15 @@ template <class V>
 void fields(V& v, Machine& m) {
   v("cpu", m.cpu);
   v("threads", m.threads, kPositiveCount);
-  v("memory_bytes", m.memory_bytes, kCount);
+  v("memory_bytes", m.memory_bytes, kAnyCount);
 }
 
 template <class V>
 void fields(V& v, Dataset& d) {
   v("name", d.name);
   v("tokenizer", d.tokenizer);
-  v("vocabulary", d.vocabulary, kCount);
-  v("train_tokens", d.train_tokens, kCount);
+  v("vocabulary", d.vocabulary, kAnyCount);
+  v("train_tokens", d.train_tokens, kAnyCount);
   v("train_data", d.train_data);
   v("test_data", d.test_data);
 }

@@ -1,5 +1,7 @@
 // The options of training.
 #pragma once
+#include <algorithm>
+
 #include "train/optimizer.h"
 #include "train/schedule.h"
 
@@ -20,6 +22,9 @@ struct TrainConfig {
   Precision precision = Precision::kF32;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
+
+  // Sequences of a step.
+  int64_t sequences(int64_t length) const { return std::max<int64_t>(batch_tokens / length, 1); }
 
   void fields(Options& o);
   // Fills in what follows from other options, and checks that the parts fit together; Error(kUsage) otherwise.

@@ -16,13 +16,9 @@ constexpr int64_t kMicroBatchTokens = 8192;  // more does not make the products 
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-int64_t sequences_per_step(const TrainConfig& config, int64_t length) {
-  return std::max<int64_t>(config.batch_tokens / length, 1);
-}
-
 int64_t sequences_at_once(const TrainConfig& config, int64_t length) {
   const int64_t tokens = config.micro_batch_tokens > 0 ? config.micro_batch_tokens : kMicroBatchTokens;
-  return std::clamp<int64_t>(tokens / length, 1, sequences_per_step(config, length));
+  return std::clamp<int64_t>(tokens / length, 1, config.sequences(length));
 }
 
 }  // namespace
@@ -31,7 +27,7 @@ Trainer::Trainer(Context& context, Inputs inputs, TrainConfig config)
     : context_(context),
       inputs_(inputs),
       config_(std::move(config)),
-      sequences_(sequences_per_step(config_, inputs.model.config().length)),
+      sequences_(config_.sequences(inputs.model.config().length)),
       micro_sequences_(sequences_at_once(config_, inputs.model.config().length)),
       batches_(inputs.tokens, {.length = inputs.model.config().length,
                                .sequences = sequences_,

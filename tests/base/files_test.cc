@@ -139,7 +139,7 @@ class FullDisk {
   }
   ~FullDisk() {
     ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
+    (void)std::signal(SIGXFSZ, handler_);
   }
 
  private:

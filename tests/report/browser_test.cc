@@ -2,6 +2,7 @@
 // network for nothing. LONGSHOT_SCREENSHOTS=DIR keeps pictures of it.
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -89,6 +90,27 @@ class BrowserTest : public testing::Test {
 
   fs::path dir_;
 };
+
+// The script chooses ticks for whatever is visible. At first that is all the picture shows: both follow one rule.
+TEST_F(BrowserTest, LiveChartsHaveTheTicksOfThePictures) {
+  if (!fs::exists(kChartJs)) GTEST_SKIP() << kChartJs << " is not installed: the live charts were NOT tested";
+  Chromium browser(Chromium::find(), dir_ / "profile");
+  open(browser, page({.figures = false}), 1280);
+  const Json charts = browser.evaluate(R"js([...document.querySelectorAll("figure.live")].map((figure) => {
+      const chart = Chart.getChart(figure.querySelector("canvas"));
+      return {id: figure.id, kind: chart.config.type, live: chart.scales.y.ticks.map((tick) => tick.value),
+              drawn: [...figure.querySelectorAll("svg .tick.end")].map((text) => Number(text.textContent))};
+    }))js");
+  int lines = 0;
+  for (const Json& chart : charts) {
+    if (chart["kind"] != "line") continue;  // Chart.js finds room for bars by itself
+    ++lines;
+    const auto live = chart["live"].get<std::vector<double>>(), drawn = chart["drawn"].get<std::vector<double>>();
+    EXPECT_THAT(live, testing::Pointwise(testing::DoubleNear(1e-5 * (1 + std::abs(drawn.back()))), drawn))
+        << chart["id"];
+  }
+  EXPECT_GT(lines, 5);
+}
 
 TEST_F(BrowserTest, ChartsDrawHoverAndHideAndNothingIsRequested) {
   if (!fs::exists(kChartJs)) GTEST_SKIP() << kChartJs << " is not installed: the live charts were NOT tested";

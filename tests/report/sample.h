@@ -36,6 +36,21 @@ inline EvalRecord sample_eval(const std::string& mode, int64_t length, int64_t s
           .peak_memory_bytes = 40'000'000 + 3000 * length};
 }
 
+inline std::optional<Biases> sample_biases(const std::string& position) {
+  Biases biases{.heads = 8, .slopes = {}, .table = {}};
+  if (position == "alibi") {
+    for (int h = 1; h <= 8; ++h) biases.slopes.push_back(std::exp2(-h));
+  } else if (position == "t5") {
+    for (int h = 0; h < 8; ++h) {
+      auto& row = biases.table.emplace_back();
+      for (int d = 0; d < 128; ++d) row.push_back(std::sin(0.3 * h) - 0.2 * (h % 4) * std::log1p(d));
+    }
+  } else {
+    return std::nullopt;
+  }
+  return biases;
+}
+
 inline RunRecord sample_run(const std::string& position, int64_t train_length, int64_t seed, double cost) {
   const double wobble =
       0.006 * static_cast<double>(seed) - 0.009 - 0.02 * std::log2(static_cast<double>(train_length) / 64);
@@ -52,30 +67,20 @@ inline RunRecord sample_run(const std::string& position, int64_t train_length, i
                 .train_peak_memory_bytes =
                     static_cast<int64_t>((90e6 + 2e5 * static_cast<double>(train_length)) * (0.9 + 0.1 * cost)),
                 .curve = {},
-                .biases = {},
+                .biases = sample_biases(position),
                 .evals = {},
                 .per_position = {},
                 .decomposition = {}};
   for (int64_t step = 10; step <= 1000; step += 10) {
     MetricsRecord point{.step = step,
-                     .tokens = step * 2048,
-                     .seconds = static_cast<double>(step) * 2048 / speed,
-                     .loss = {},
-                     .valid_loss = {}};
+                        .tokens = step * 2048,
+                        .seconds = static_cast<double>(step) * 2048 / speed,
+                        .loss = {},
+                        .valid_loss = {}};
     point.loss = 1.9 + wobble + 2.6 * std::exp(-static_cast<double>(step) / 180) +
                  0.02 * std::sin(static_cast<double>(step * (seed + 3)));
     if (step % 100 == 0) point.valid_loss = *point.loss + 0.03;
     run.curve.push_back(point);
-  }
-  if (position == "alibi") {
-    run.biases = Biases{.heads = 8, .slopes = {}, .table = {}};
-    for (int h = 1; h <= 8; ++h) run.biases->slopes.push_back(std::exp2(-h));
-  } else if (position == "t5") {
-    run.biases = Biases{.heads = 8, .slopes = {}, .table = {}};
-    for (int h = 0; h < 8; ++h) {
-      auto& row = run.biases->table.emplace_back();
-      for (int d = 0; d < 128; ++d) row.push_back(std::sin(0.3 * h) - 0.2 * (h % 4) * std::log1p(d));
-    }
   }
   for (int64_t length = train_length; length <= 2048; length *= 2) {
     const double mean = sample_mean_loss(position, length, train_length, wobble);
