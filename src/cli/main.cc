@@ -68,7 +68,9 @@ int main(int argc, char** argv) {
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error of write(), with a message
   (void)std::signal(SIGBUS, longshot::on_missing_page);
   try {
-    return longshot::run({argv + 1, argv + argc});
+    const int code = longshot::run({argv + 1, argv + argc});
+    longshot::flush_output();
+    return code;
   } catch (const longshot::Error& e) {
     longshot::print_error(e.what());
     return e.kind() == longshot::Error::Kind::kUsage ? 2 : 1;

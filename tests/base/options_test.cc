@@ -42,5 +42,31 @@ TEST(Options, EveryListIsReadBackAsItWasWritten) {
   }
 }
 
+enum class Fruit { kApple, kPear, kPlum };
+constexpr Choice<Fruit> kFruits[] = {{"apple", Fruit::kApple}, {"pear", Fruit::kPear}, {"plum", Fruit::kPlum}};
+
+TEST(Options, WordsOfAListAreValuesOfAnEnumeration) {
+  std::vector<Fruit> basket = {Fruit::kPlum};
+  Options options;
+  options.add("basket", basket, kFruits, "what is in it");
+  EXPECT_EQ(options.at("basket").initial, "plum");
+  options.set("basket", "pear,apple");
+  EXPECT_THAT(basket, ElementsAre(Fruit::kPear, Fruit::kApple));
+  EXPECT_EQ(options.at("basket").get(), "pear,apple");
+  const std::string toml = options.to_toml(false);
+  options.set("basket", "");
+  EXPECT_TRUE(basket.empty());
+  options.load_toml_text(toml, "test");
+  EXPECT_THAT(basket, ElementsAre(Fruit::kPear, Fruit::kApple));
+  try {
+    options.set("basket", "apple,paer");
+    ADD_FAILURE() << "paer is no fruit";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), testing::HasSubstr("Did you mean 'pear'?"));
+    EXPECT_EQ(e.kind(), Error::Kind::kUsage);
+  }
+  EXPECT_THAT(basket, ElementsAre(Fruit::kPear, Fruit::kApple)) << "what is refused changes nothing";
+}
+
 }  // namespace
 }  // namespace longshot

@@ -194,6 +194,13 @@ TEST(Program, DryRunTellsCostsAndLeavesNothing) {
   EXPECT_FALSE(fs::exists(dir / "run"));
 }
 
+TEST(Program, OutputThatCannotBeWrittenIsAnError) {
+  ScratchDir dir;
+  const Outcome o = shell(dir, fmt::format("{} positions > /dev/full", LONGSHOT_PROGRAM));
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, HasSubstr("No space left"));
+}
+
 TEST(Program, AFullDiskLosesNothing) {
   ScratchDir dir;
   write_token_set(dir / "data", 3000);

@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::unique_ptr<Tokenizer> trained(const std::string& model) {
+std::unique_ptr<Tokenizer> trained(SentencePieceModel model) {
   std::string text;
   for (uint64_t i = 0; i < 400; ++i) {
     text += fmt::format("the {} of number {} was a {}ing {} in the year {}\n", i % 3 ? "cat" : "house", i * 7 % 50,
@@ -23,7 +23,7 @@ std::unique_ptr<Tokenizer> trained(const std::string& model) {
   return trainer->finish([](uint64_t, uint64_t) {});
 }
 
-class SentencePiece : public testing::TestWithParam<const char*> {};
+class SentencePiece : public testing::TestWithParam<SentencePieceModel> {};
 
 TEST_P(SentencePiece, LinesRoundTripWithByteFallback) {
   const auto t = trained(GetParam());
@@ -66,7 +66,8 @@ TEST_P(SentencePiece, SavedAndReadAgain) {
   EXPECT_EQ(trained(GetParam())->hash(), t->hash());
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SentencePiece, testing::Values("unigram", "bpe"));
+INSTANTIATE_TEST_SUITE_P(Models, SentencePiece,
+                         testing::Values(SentencePieceModel::kUnigram, SentencePieceModel::kBpe));
 
 TEST(SentencePieceFiles, BadModelsAreNamed) {
   const TemporaryDir dir;
@@ -96,7 +97,7 @@ class Lines : public sentencepiece::SentenceIterator {
 
 // What the library takes on trust, and falls over.
 TEST(SentencePieceFiles, WhatCrashesTheLibraryIsRefusedBefore) {
-  const std::string good = trained("unigram")->file();
+  const std::string good = trained(SentencePieceModel::kUnigram)->file();
   EXPECT_THAT(error_of([&] { sentencepiece_tokenizer(good + field(1, field(1, std::string(1'000'000, 'x'))), "m"); }),
               HasSubstr("m: a piece has 1000000 bytes"));
   const auto with_map = [&](const std::string& map) {

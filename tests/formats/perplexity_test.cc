@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/records.h"
 #include "context.h"
 #include "data/token_set.h"
 #include "evaluate/protocol.h"

@@ -166,7 +166,7 @@ TEST(FuzzTargets, HaveAFolderOfSeedsEach) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, FuzzCorpus, testing::ValuesIn(corpora()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& target) { return target.param; });
 
 }  // namespace
 }  // namespace longshot
