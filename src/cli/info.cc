@@ -1,7 +1,7 @@
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_fields.h"
 #include "base/printable.h"
 #include "cli/command.h"
 #include "cli/info_tokens.h"

@@ -68,7 +68,7 @@ TEST(ImportWithoutADictionary, IsScoredOnItsTokenSet) {
   const Outcome outcome = longshot_run(
       dir, fmt::format("eval {} --data {} --lengths 32 --max-tokens 64", out, (kFixtures / "data-bin").string()));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("perplexity"));
+  EXPECT_THAT(outcome.out, HasSubstr("perplexity"));
 }
 
 TEST(ImportErrors, RefusesAWrongDictionary) {
