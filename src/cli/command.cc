@@ -71,7 +71,9 @@ void bind(CLI::App& app, Options& options) {
 
 }  // namespace
 
-void flush_output() { require(std::fflush(stdout) == 0, "standard output: {}", std::strerror(errno)); }
+void flush_output() {
+  if (std::fflush(stdout) != 0) fail("standard output: {}", std::strerror(errno));
+}
 
 bool stop_requested() { return stop_; }
 
