@@ -2,10 +2,10 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <time.h>
 
 #include <cassert>
 #include <chrono>
+#include <ctime>
 #include <utility>
 
 #if defined(__SSE2__)

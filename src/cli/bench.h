@@ -86,7 +86,7 @@ class TrainingStep {
   double run();
 
   int64_t tokens() const { return sequences_ * length_; }
-  double flops() { return training_flops_per_token(model, length_) * static_cast<double>(tokens()); }
+  double flops() const { return training_flops_per_token(model, length_) * static_cast<double>(tokens()); }
   size_t bytes() { return pass_.bytes() + model.parameters().values().size() * 16; }
   Context& context() { return context_; }
 

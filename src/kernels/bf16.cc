@@ -73,11 +73,11 @@ struct TileKernel {
     return kHeight / kTileLanes * panel_floats(depth) + 4 * kTileLanes * kTileLanes;  // BlockProducts::kEdgeFloats
   }
 
-  void pack(const Product& g, const Step& s, Shares::Range panels, float* packed) const;
+  static void pack(const Product& g, const Step& s, Shares::Range panels, float* packed);
   void multiply(const Product& g, const Step& s, const Block& at) const;
 
  private:
-  void pack_rows(const Product& g, const Step& s, const Block& at) const;
+  static void pack_rows(const Product& g, const Step& s, const Block& at);
 };
 
 struct TileRange {
@@ -98,7 +98,7 @@ void pack_strip(const Strip& from, const Step& s, Operand operand, uint16_t* to)
   }
 }
 
-void TileKernel::pack(const Product& g, const Step& s, Shares::Range panels, float* packed) const {
+void TileKernel::pack(const Product& g, const Step& s, Shares::Range panels, float* packed) {
   auto* to = reinterpret_cast<uint16_t*>(packed);
   for (int64_t p = panels.first; p < panels.last; ++p, to += panel_numbers(s.depth)) {
     const int64_t column = s.j + p * kPanel;
@@ -106,7 +106,7 @@ void TileKernel::pack(const Product& g, const Step& s, Shares::Range panels, flo
   }
 }
 
-void TileKernel::pack_rows(const Product& g, const Step& s, const Block& at) const {
+void TileKernel::pack_rows(const Product& g, const Step& s, const Block& at) {
   auto* to = reinterpret_cast<uint16_t*>(at.own);
   for (int64_t r = 0; r < at.rows; r += kTileLanes, to += panel_numbers(s.depth))
     pack_strip({g.a, g.form != Form::kTN, at.i + r, std::min(kTileLanes, at.rows - r)}, s, Operand::kA, to);
@@ -135,7 +135,7 @@ class BlockProducts {
     if (tiles) session_.emplace();
   }
   int64_t size() const { return session_ ? 2 * kTileLanes : kTileLanes; }  // of a block's sides, at most
-  void block(const TileBlock& p, int64_t rows, int64_t columns) const {
+  void block(const TileBlock& p, int64_t rows, int64_t columns) {
     with_whole_tiles(p, rows, columns, edge_, [&](const TileBlock& whole, int64_t strips, int64_t panels) {
       session_ ? session_->block(whole, strips, panels) : pairs_block(whole);
     });
@@ -150,7 +150,7 @@ class BlockProducts {
 void TileKernel::multiply(const Product& g, const Step& s, const Block& at) const {
   pack_rows(g, s, at);
   const int64_t apart = panel_numbers(s.depth);
-  const BlockProducts products(tiles, at.own + kHeight / kTileLanes * panel_floats(s.depth));
+  BlockProducts products(tiles, at.own + kHeight / kTileLanes * panel_floats(s.depth));
   const int64_t size = products.size();
   const auto* a = reinterpret_cast<const uint16_t*>(at.own);
   const auto* b = reinterpret_cast<const uint16_t*>(at.b);
@@ -167,6 +167,27 @@ void TileKernel::multiply(const Product& g, const Step& s, const Block& at) cons
       products.block(p, std::min(size, at.rows - i), std::min(size, s.columns - j));
     }
   }
+}
+
+// A and B rounded into scratch memory, A as it lies, panels of B one after the other.
+void rounded_tile_product(TileProduct p, float* scratch) {
+  const int64_t rows = p.a_transposed ? p.k : p.m, columns = p.a_transposed ? p.m : p.k;
+  for (int64_t r = 0; r < rows; ++r) round_to_bf16(p.a + r * p.a_stride, scratch + r * columns, columns);
+  float* panels = scratch + rows * columns;
+  for (int64_t j = 0; j < p.n / kPanel; ++j) {
+    for (int64_t k = 0; k < p.k; ++k)
+      round_to_bf16(p.b + j * p.b_panel + k * p.b_stride, panels + (j * p.k + k) * kPanel, kPanel);
+  }
+  p.a = scratch, p.a_stride = columns, p.b = panels, p.b_stride = kPanel, p.b_panel = p.k * kPanel;
+  tile_product(p);
+}
+
+// Of the inner dimension, what a block of C with rows from i on needs.
+TileRange needed_steps(const TileProduct& p, int64_t i, int64_t rows) {
+  int64_t first = 0, last = p.k;
+  if (p.causal == Causal::kRows) last = std::clamp<int64_t>(i + rows + p.diagonal, 0, p.k);
+  if (p.causal == Causal::kColumns) first = std::clamp<int64_t>(i - p.diagonal, 0, p.k);
+  return {first / kTileDepth, std::max(TileKernel::steps(last), first / kTileDepth)};
 }
 
 }  // namespace
@@ -200,27 +221,6 @@ void pack_tile(const TileSource& from, Operand operand, uint16_t* tile) {
   }
 }
 
-// A and B rounded into scratch memory, A as it lies, panels of B one after the other.
-static void rounded_tile_product(TileProduct p, float* scratch) {
-  const int64_t rows = p.a_transposed ? p.k : p.m, columns = p.a_transposed ? p.m : p.k;
-  for (int64_t r = 0; r < rows; ++r) round_to_bf16(p.a + r * p.a_stride, scratch + r * columns, columns);
-  float* panels = scratch + rows * columns;
-  for (int64_t j = 0; j < p.n / kPanel; ++j) {
-    for (int64_t k = 0; k < p.k; ++k)
-      round_to_bf16(p.b + j * p.b_panel + k * p.b_stride, panels + (j * p.k + k) * kPanel, kPanel);
-  }
-  p.a = scratch, p.a_stride = columns, p.b = panels, p.b_stride = kPanel, p.b_panel = p.k * kPanel;
-  tile_product(p);
-}
-
-// Of the inner dimension, what a block of C with rows from i on needs.
-static TileRange needed_steps(const TileProduct& p, int64_t i, int64_t rows) {
-  int64_t first = 0, last = p.k;
-  if (p.causal == Causal::kRows) last = std::clamp<int64_t>(i + rows + p.diagonal, 0, p.k);
-  if (p.causal == Causal::kColumns) first = std::clamp<int64_t>(i - p.diagonal, 0, p.k);
-  return {first / kTileDepth, std::max(TileKernel::steps(last), first / kTileDepth)};
-}
-
 void tile_product_bf16(const TileProduct& p, Bf16Path path, float* scratch) {
   if (path == Bf16Path::kRounded) return rounded_tile_product(p, scratch);
   const int64_t steps = TileKernel::steps(p.k), apart = steps * kTileNumbers, strips = TileKernel::strips(p.m);
@@ -238,7 +238,7 @@ void tile_product_bf16(const TileProduct& p, Bf16Path path, float* scratch) {
                     b + j * apart + s * kTileNumbers);
     }
   }
-  const BlockProducts products(path == Bf16Path::kTiles, reinterpret_cast<float*>(b + p.n / kPanel * apart));
+  BlockProducts products(path == Bf16Path::kTiles, reinterpret_cast<float*>(b + p.n / kPanel * apart));
   const int64_t size = products.size();
   for (int64_t j = 0; j < p.n; j += size) {
     for (int64_t i = 0; i < p.m; i += size) {

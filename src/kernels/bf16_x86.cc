@@ -27,7 +27,7 @@ struct Cpuid {
 // The state that the system saves for threads.
 unsigned saved_state() {
   if ((Cpuid(1, 0).c >> 27 & 1) == 0) return 0;
-  unsigned low = 0, high = 0;
+  unsigned low = 0, high = 0;  // NOLINT(*-const-correctness): written below
   __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return low;
 }
@@ -79,7 +79,7 @@ __m512i rounded_pairs(const float* upper, const float* lower, int64_t count) {
 __m512i every_lane(const uint16_t* pair) {
   int32_t both = 0;
   std::memcpy(&both, pair, sizeof both);
-  __m512i v = _mm512_set1_epi32(both);
+  __m512i v = _mm512_set1_epi32(both);  // NOLINT(*-const-correctness): clang writes it
 #if defined(__clang__)
   __asm__("" : "+v"(v));  // clang 16 crashes when it folds the broadcast into the product
 #endif
@@ -130,6 +130,12 @@ struct TileConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
+void configure_tiles() {
+  alignas(64) static constexpr TileConfig config;
+  _tile_loadconfig(&config);
+}
+void release_tiles() { _tile_release(); }
+
 }  // namespace
 
 void pack_tile_x86(const TileSource& from, Operand operand, uint16_t* tile) {
@@ -149,13 +155,7 @@ void pack_tile_x86(const TileSource& from, Operand operand, uint16_t* tile) {
   for (int64_t i = 0; i < kTileLanes; ++i) _mm512_storeu_si512(tile + i * kTileDepth, r[i]);
 }
 
-static void configure_tiles() {
-  alignas(64) static constexpr TileConfig config;
-  _tile_loadconfig(&config);
-}
-static void release_tiles() { _tile_release(); }
-
-void AmxSession::block(const TileBlock& p, int64_t strips, int64_t panels) const {
+void AmxSession::block(const TileBlock& p, int64_t strips, int64_t panels) {
   AmxTiles tiles;
   if (strips == 2) {
     panels == 2 ? tile_block<2, 2>(tiles, p) : tile_block<2, 1>(tiles, p);
@@ -198,6 +198,6 @@ void pack_tile_x86(const TileSource&, Operand, uint16_t*) {}
 void pairs_block(const TileBlock&) {}
 AmxSession::AmxSession() = default;
 AmxSession::~AmxSession() = default;
-void AmxSession::block(const TileBlock&, int64_t, int64_t) const {}
+void AmxSession::block(const TileBlock&, int64_t, int64_t) {}
 }  // namespace longshot
 #endif

@@ -21,7 +21,7 @@ class AmxSession {
   AmxSession(const AmxSession&) = delete;
   AmxSession& operator=(const AmxSession&) = delete;
   // C[16 strips, 16 panels], each 1 or 2.
-  void block(const TileBlock& p, int64_t strips, int64_t panels) const;
+  void block(const TileBlock& p, int64_t strips, int64_t panels);  // NOLINT(*-static): it needs the tiles of a session
 };
 
 }  // namespace longshot

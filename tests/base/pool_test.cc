@@ -60,6 +60,7 @@ TEST(Pool, HelpersHelp) {
 TEST(Pool, PoolsOfSeveralThreads) {
   std::vector<std::thread> callers;
   std::atomic<int64_t> sum{0};
+  callers.reserve(3);
   for (int c = 0; c < 3; ++c) {
     callers.emplace_back([&] {
       Pool pool(2);
@@ -72,7 +73,7 @@ TEST(Pool, PoolsOfSeveralThreads) {
 }
 
 bool flushes() {
-  volatile float tiny = std::numeric_limits<float>::min();
+  const volatile float tiny = std::numeric_limits<float>::min();
   return tiny / 4 == 0;
 }
 

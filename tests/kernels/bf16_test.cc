@@ -167,8 +167,8 @@ TEST(Bf16, TheTileKernelSumsTheRightNumbers) {
   using Run = void (*)(const TileBlock&);
   const Run runs[2][2] = {{run_plain<1, 1>, run_plain<1, 2>}, {run_plain<2, 1>, run_plain<2, 2>}};
   for (const bool accumulate : {false, true}) {
-    for (int64_t strips : {1, 2}) {
-      for (int64_t panels : {1, 2}) {
+    for (const int64_t strips : {1, 2}) {
+      for (const int64_t panels : {1, 2}) {
         std::vector<float> plain;
         runs[strips - 1][panels - 1](c.block(plain, accumulate));
         for (int64_t i = 0; i < 32; ++i) {
@@ -216,20 +216,20 @@ TEST(Bf16, TileProductsAreThoseOfRoundedOperands) {
         for (const bool transposed : {false, true}) {
           Guarded a(transposed ? z.k : z.m, transposed ? z.m : z.k, 1, 1), b(z.k, z.n, 3, 2), c(z.m, z.n, 1, 3),
               want = c;
-          TileProduct p{a.mat().data,
-                        a.mat().stride,
-                        transposed,
-                        b.mat().data,
-                        b.mat().stride,
-                        kPanel,
-                        c.mat().data,
-                        c.mat().stride,
-                        z.m,
-                        z.n,
-                        z.k,
-                        causal != Causal::kScores,
-                        causal,
-                        5};
+          const TileProduct p{a.mat().data,
+                              a.mat().stride,
+                              transposed,
+                              b.mat().data,
+                              b.mat().stride,
+                              kPanel,
+                              c.mat().data,
+                              c.mat().stride,
+                              z.m,
+                              z.n,
+                              z.k,
+                              causal != Causal::kScores,
+                              causal,
+                              5};
           // What a causal tile leaves out of the inner sum is 0.
           for (int64_t i = 0; i < z.m; ++i) {
             for (int64_t k = 0; k < z.k; ++k) {
