@@ -164,8 +164,8 @@ void run_plain(const TileBlock& p) {
 
 TEST(Bf16, TheTileKernelSumsTheRightNumbers) {
   const BlockCase c(1);
-  using Run = void (*)(const TileBlock&);
-  const Run runs[2][2] = {{run_plain<1, 1>, run_plain<1, 2>}, {run_plain<2, 1>, run_plain<2, 2>}};
+  using Runner = void (*)(const TileBlock&);
+  const Runner runs[2][2] = {{run_plain<1, 1>, run_plain<1, 2>}, {run_plain<2, 1>, run_plain<2, 2>}};
   for (const bool accumulate : {false, true}) {
     for (const int64_t strips : {1, 2}) {
       for (const int64_t panels : {1, 2}) {
