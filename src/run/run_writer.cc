@@ -53,10 +53,22 @@ OptionalNumber RunWriter::valid_loss_at(int64_t step) const {
   return loss;
 }
 
+// A process killed before it had moved a checkpoint leaves a branch without any: copies of files that are still here.
+void RunWriter::sweep_branches() const {
+  for (int64_t k = 1; fs::exists(run_.abandoned(k).path()); ++k) {
+    const RunDir aside = run_.abandoned(k);
+    if (fs::exists(aside.checkpoints()) && !checkpoint_steps(aside).empty()) continue;
+    std::error_code ignored;  // of a directory that holds something else
+    for (const fs::path& made : {aside.config(), aside.metrics(), aside.best(), aside.checkpoints(), aside.path()})
+      fs::remove(made, ignored);
+  }
+}
+
 fs::path RunWriter::begin_at(int64_t step) {
   changed_ = true;
   make_directories(run_.checkpoints());
   sweep_checkpoints(run_);
+  sweep_branches();
   steps_ = checkpoint_steps(run_);
   const fs::path aside = give_up_after(step);
   std::erase_if(records_, [&](const MetricsRecord& r) { return r.step > step; });

@@ -38,6 +38,7 @@ class RunWriter {
  private:
   void check_names() const;
   void write_metrics() const;
+  void sweep_branches() const;
   fs::path give_up_after(int64_t step);
   void restore_best();
   void prune();

@@ -83,6 +83,25 @@ TEST(TrainRun, AnotherPrecisionIsSaidAloud) {
   EXPECT_THAT(notes, HasSubstr("trained in f32 until step 8, in bf16 from now on"));
 }
 
+// A process that was killed while it began to move a branch aside.
+TEST(TrainRun, ABranchWithoutCheckpointsIsSweptAway) {
+  ATrainedRun r;
+  const RunDir run(r.dir / "run"), aside = run.abandoned(1);
+  make_directories(aside.checkpoints());
+  fs::copy_file(run.config(), aside.config());
+  fs::copy_file(run.metrics(), aside.metrics());
+  TrainRequest more = r.request;
+  more.train.steps = 7;
+  trained(more);
+  EXPECT_FALSE(fs::exists(aside.path()));
+  more.resume_step = 6, more.train.steps = 8;
+  trained(more);
+  EXPECT_EQ(checkpoint_steps(aside), std::vector<int64_t>{7});
+  more.resume_step = 0, more.train.steps = 9;
+  trained(more);
+  EXPECT_EQ(checkpoint_steps(aside), std::vector<int64_t>{7});  // a branch with checkpoints stays
+}
+
 TEST(TrainRun, ARefusedResumeChangesNothing) {
   ATrainedRun r;
   const auto before = content_of(r.dir / "run");
