@@ -7,8 +7,9 @@
 namespace longshot {
 
 bool RunDir::is_name(std::string_view name) {
-  constexpr std::array<std::string_view, 8> kNames = {"config.toml", "metrics.jsonl",   "evals.jsonl", "run.json",
-                                                      "checkpoints", "equal-time.json", "report.html", "figures"};
+  constexpr std::array<std::string_view, 9> kNames = {"config.toml", "metrics.jsonl",   kEventFile,
+                                                      "evals.jsonl", "run.json",        "checkpoints",
+                                                      "report.html", "equal-time.json", "figures"};
   if (name.starts_with('.') || name.starts_with("abandoned-")) return true;
   if (name.ends_with(kUnfinished)) name.remove_suffix(std::string_view(kUnfinished).size());
   return std::ranges::find(kNames, name) != kNames.end();

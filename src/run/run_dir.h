@@ -2,6 +2,7 @@
 //
 //   RUN/config.toml        effective options
 //   RUN/metrics.jsonl      one record per logged step or validation
+//   RUN/events.out.tfevents.longshot   the same, for TensorBoard, which looks for "tfevents" in a name
 //   RUN/evals.jsonl        one record per evaluation
 //   RUN/checkpoints/step-00000100/{model.safetensors, optimizer.safetensors, state.json, tokenizer.*}
 //   RUN/checkpoints/best.json
@@ -27,6 +28,7 @@ class RunDir {
   const fs::path& path() const { return dir_; }
   fs::path config() const { return dir_ / "config.toml"; }
   fs::path metrics() const { return dir_ / "metrics.jsonl"; }
+  fs::path events() const { return dir_ / kEventFile; }
   fs::path evals() const { return dir_ / "evals.jsonl"; }
   fs::path record() const { return dir_ / "run.json"; }
   fs::path equal_time() const { return dir_ / "equal-time.json"; }
@@ -41,6 +43,7 @@ class RunDir {
   static std::optional<int64_t> step_of(std::string_view name, std::string_view ending = "");
 
  private:
+  static constexpr const char* kEventFile = "events.out.tfevents.longshot";
   fs::path dir_;
 };
 

@@ -11,7 +11,7 @@ constexpr const char* kConfigMark = "# Longshot: the effective options of this r
 
 }  // namespace
 
-RunWriter::RunWriter(RunDir run) : run_(std::move(run)) {
+RunWriter::RunWriter(RunDir run) : run_(std::move(run)), events_(run_.events()) {
   made_ = !fs::exists(run_.path());
   make_directories(run_.path());
   lock_ = DirectoryLock::inside(run_.path());
@@ -59,7 +59,8 @@ void RunWriter::sweep_branches() const {
     const RunDir aside = run_.abandoned(k);
     if (fs::exists(aside.checkpoints()) && !checkpoint_steps(aside).empty()) continue;
     std::error_code ignored;  // of a directory that holds something else
-    for (const fs::path& made : {aside.config(), aside.metrics(), aside.best(), aside.checkpoints(), aside.path()})
+    for (const fs::path& made :
+         {aside.config(), aside.metrics(), aside.events(), aside.best(), aside.checkpoints(), aside.path()})
       fs::remove(made, ignored);
   }
 }
@@ -74,6 +75,7 @@ fs::path RunWriter::begin_at(int64_t step) {
   std::erase_if(records_, [&](const MetricsRecord& r) { return r.step > step; });
   if (fs::exists(run_.metrics())) write_metrics();
   restore_best();
+  events_.write(records_);
   return aside;
 }
 
@@ -94,6 +96,7 @@ fs::path RunWriter::give_up_after(int64_t step) {
        {std::pair(run_.config(), aside.config()), std::pair(run_.metrics(), aside.metrics())}) {
     if (fs::exists(from)) write_atomically(to, read_text(from));
   }
+  EventFile(aside.events()).write(records_);
   if (best_ && best_->step > step) publish(run_.best(), aside.best());
   for (auto at = later; at != steps_.end(); ++at) publish(run_.checkpoint(*at), aside.checkpoint(*at));
   steps_.erase(later, steps_.end());
@@ -124,6 +127,7 @@ void RunWriter::write_config(const std::string& toml) { write_atomically(run_.co
 void RunWriter::log(const MetricsRecord& record) {
   append_record(run_.metrics(), metrics_line(record));
   records_.push_back(record);
+  events_.append(record);
 }
 
 void RunWriter::save(const CheckpointContent& content, int64_t keep) {

@@ -6,6 +6,7 @@
 #include "base/lock.h"
 #include "run/checkpoint.h"
 #include "run/metrics.h"
+#include "run/tensorboard.h"
 
 namespace longshot {
 
@@ -50,6 +51,7 @@ class RunWriter {
   std::optional<DirectoryLock> lock_;
   std::vector<int64_t> steps_;
   std::vector<MetricsRecord> records_;
+  EventFile events_;
   int64_t keep_ = 1;
   std::optional<BestRecord> best_;
 };

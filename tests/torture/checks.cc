@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "run/event_reader.h"
+
 namespace torture {
 namespace {
 
@@ -98,6 +100,35 @@ void expect_same_listing(const fs::path& twin, const fs::path& dir) {
          fmt::format("{} holds other files than {}: {}", dir.string(), twin.string(), fmt::join(differ, ", ")));
 }
 
+// TensorBoard's file says what metrics.jsonl says, for every record one event.
+void expect_same_events(const fs::path& run) {
+  static const std::map<std::string, std::string> kTags{{"loss", "loss/train"},
+                                                        {"valid_loss", "loss/valid"},
+                                                        {"lr", "schedule/lr"},
+                                                        {"gradient_norm", "gradient_norm"},
+                                                        {"tokens_per_second", "tokens_per_second"}};
+  const fs::path file = run / "events.out.tfevents.longshot";
+  std::vector<event_reader::Event> events;
+  try {
+    events = event_reader::read_events(read(file));
+  } catch (const std::runtime_error& e) {
+    throw Fault(fmt::format("{}: {}", file.string(), e.what()));
+  }
+  std::istringstream lines(read(run / "metrics.jsonl"));
+  size_t at = 1;  // behind the version
+  for (std::string line; std::getline(lines, line); ++at) {
+    const Json record = Json::parse(line);
+    expect(at < events.size(), fmt::format("{} ends before metrics.jsonl", file.string()));
+    std::map<std::string, float> scalars;
+    for (const auto& [name, tag] : kTags)
+      if (record.contains(name)) scalars[tag] = record[name].get<float>();
+    expect(events[at].step == record["step"].get<int64_t>() && events[at].scalars == scalars,
+           fmt::format("{}: event {} is not that of {}", file.string(), at, line));
+  }
+  expect(at == events.size(),
+         fmt::format("{}: {} events, metrics.jsonl has {} lines", file.string(), events.size() - 1, at - 1));
+}
+
 // What --resume-step gave up: its checkpoints, where the twin has them too, are the twin's.
 void expect_part_of(const fs::path& twin, const fs::path& abandoned) {
   const std::vector<long> all = checkpoints(twin);
@@ -105,6 +136,7 @@ void expect_part_of(const fs::path& twin, const fs::path& abandoned) {
   for (const long step : checkpoints(abandoned)) {
     if (std::ranges::count(all, step)) expect_same_checkpoint(checkpoint(twin, step), checkpoint(abandoned, step));
   }
+  expect_same_events(abandoned);
 }
 
 }  // namespace
@@ -156,6 +188,7 @@ void expect_same_run(const fs::path& twin, const fs::path& run, long keep) {
   }
   expect(without(read(twin / "config.toml"), twin) == without(read(run / "config.toml"), run),
          (run / "config.toml").string() + " differs from the twin's");
+  expect_same_events(run);
   expect_same_listing(twin, run);
   for (const auto& entry : fs::directory_iterator(run)) {
     if (entry.path().filename().string().starts_with("abandoned-")) expect_part_of(twin, entry.path());
@@ -189,6 +222,7 @@ void expect_same_comparison(const fs::path& twin, const fs::path& dir) {
     expect(!got.empty() && got.back() == want.back(), run.string() + ": another last checkpoint");
     expect_same_checkpoint(checkpoint(entry.path(), want.back()), checkpoint(run, want.back()));
     expect_same_records(entry.path() / "metrics.jsonl", run / "metrics.jsonl", twin, dir);
+    expect_same_events(run);
   }
   expect_same_listing(twin, dir);
 }

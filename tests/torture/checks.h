@@ -23,7 +23,7 @@ std::vector<long> checkpoints(const fs::path& run);
 // What is half-written or half-removed: names that end in .tmp, .old or .partial.
 std::set<fs::path> half_written(const fs::path& dir);
 
-// Weights, optimizer, metrics, best.json and config of a run that ended at its last step; nothing else in it but
+// Weights, optimizer, metrics, events, best.json and config of a run that ended at its last step; nothing else in it but
 // what --resume-step gave up.
 void expect_same_run(const fs::path& twin, const fs::path& run, long keep);
 
