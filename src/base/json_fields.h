@@ -15,6 +15,7 @@
 
 #include <cmath>
 #include <initializer_list>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -51,6 +52,15 @@ class FieldWriter {
     object_[key] = std::move(list);
   }
   void operator()(const char* key, const Json& value) { object_[key] = value; }  // of another's making
+  void numbers_if_any(const char* key, const std::vector<double>& values) {
+    if (!values.empty()) object_[key] = numbers(values);
+  }
+  void texts_if_any(const char* key, const std::map<std::string, std::string>& values) {
+    if (!values.empty()) object_[key] = values;
+  }
+  void texts_if_any(const char* key, const std::vector<std::string>& values) {
+    if (!values.empty()) object_[key] = values;
+  }
   template <class T>
   void object(const char* key, const T& value) {
     object_[key] = written(value);
@@ -132,6 +142,22 @@ class FieldReader {
   void operator()(const char* key, Json& value) {
     const Json* v = find_known(key);
     value = v ? *v : Json();
+  }
+  void numbers_if_any(const char* key, std::vector<double>& values) {
+    values.clear();
+    if (find_known(key)) values = numbers(key, array(key));
+  }
+  void texts_if_any(const char* key, std::map<std::string, std::string>& values) {
+    values.clear();
+    const Json* v = find_known(key);
+    if (!v) return;
+    require(v->is_object(), "{}: {} must be an object, not {}", where_, key, shown(*v));
+    for (const auto& [name, value] : v->items()) values[name] = text(name.c_str(), value);
+  }
+  void texts_if_any(const char* key, std::vector<std::string>& values) {
+    values.clear();
+    if (!find_known(key)) return;
+    for (const Json& item : array(key)) values.push_back(text(key, item));
   }
   template <class T>
   void object(const char* key, T& value) {

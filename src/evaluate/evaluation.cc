@@ -162,6 +162,7 @@ Evaluated evaluate(Context& context, const Subject& subject, const TokenFile& st
     }
     if (e.asked_for) {
       EvalRecord record = record_of(e, plan, summarize(stream, scores.losses));
+      record.blocks = block_means(scores.losses);
       record.data = hex(stream.data_hash());
       record.weights = subject.weights;
       record.step = subject.step;

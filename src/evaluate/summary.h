@@ -16,7 +16,13 @@ struct EvalSummary {
 };
 EvalSummary summarize(const TokenFile& stream, const std::vector<float>& losses);
 
-// Log-spaced bins, four an octave with edges at the powers of two, from non-overlapping windows of length `window`.
+// Mean losses of equal stretches of the tokens, in their order: at most kBlocks, fewer where there are fewer tokens; none
+// where one is not finite.
+inline constexpr size_t kBlocks = 64;
+std::vector<double> block_means(const std::vector<float>& losses);
+
+// Log-spaced bins, four an octave with edges at the powers of two, from non-overlapping windows of length `window`. The
+// error of a bin is that of the mean over windows.
 std::vector<PositionLoss> loss_by_position(const std::vector<float>& losses, int64_t window);
 
 // Where the difference between non-overlapping windows of N and of L < N tokens comes from. The losses are of the same
@@ -26,6 +32,9 @@ std::vector<PositionLoss> loss_by_position(const std::vector<float>& losses, int
 //   total          loss(N) - loss(L)
 //   curse relief   sum_t l(t) / N + (N - L) / N * l_L - loss(L)    fewer starved early tokens, were nothing else to change
 //   beyond         total - curse relief                           use (< 0) or harm (> 0) of context beyond L
+//
+// All three are means over windows of N: their errors come from the same differences in stretches of whole windows, at most
+// kBlocks.
 struct WindowLosses {
   const std::vector<float>& losses;  // in stream order
   int64_t window;

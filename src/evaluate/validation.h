@@ -1,20 +1,21 @@
-// The loss that training watches: one pass over held-out text, in windows of the training length.
+// The loss that training watches: one pass over held-out text.
 #pragma once
 #include <functional>
 #include <optional>
 
 #include "base/context.h"
 #include "data/token_file.h"
+#include "evaluate/protocol.h"
 #include "model/transformer.h"
 
 namespace longshot {
 
-// Mean loss in nats over the first `tokens` tokens of the stream; nothing when asked to stop.
-std::optional<double> validation_loss(Context& context, Transformer& model, const TokenFile& stream, int64_t tokens,
+// Mean loss in nats over a stretch; nothing when asked to stop.
+std::optional<double> validation_loss(Context& context, Transformer& model, const Stretch& stretch,
                                       const std::function<bool()>& should_stop);
 
-// The same as a callback of the training loop.
-std::function<std::optional<double>(Transformer& model, const TokenFile& valid, int64_t tokens)> validation(
-    Context& context, std::function<bool()> should_stop);
+// The same as a callback of the training loop: the first `tokens` tokens, in windows of `length`.
+std::function<std::optional<double>(Transformer& model, const TokenFile& valid, int64_t tokens, int64_t length)>
+validation(Context& context, std::function<bool()> should_stop);
 
 }  // namespace longshot

@@ -17,6 +17,7 @@ void take(const MetricsRecord& from, MetricsRecord& to) {
   known(from.gradient_norm, to.gradient_norm);
   known(from.tokens_per_second, to.tokens_per_second);
   known(from.valid_loss, to.valid_loss);
+  if (!from.valid_losses.empty()) to.valid_losses = from.valid_losses;
 }
 
 }  // namespace

@@ -7,6 +7,19 @@
 
 namespace longshot {
 
+// A validation at a length that is not the training length.
+struct ValidLoss {
+  int64_t length = 0;
+  double loss = 0;
+  bool operator==(const ValidLoss&) const = default;
+};
+
+template <class V>
+void fields(V& v, ValidLoss& l) {
+  v("length", l.length, kPositiveCount);
+  v("loss", l.loss, kNotNegative);
+}
+
 // The state of training after `step` updates: of a logged step, of a validation, or of both.
 struct MetricsRecord {
   int64_t step = 0;
@@ -14,8 +27,9 @@ struct MetricsRecord {
   OptionalNumber seconds{};  // of training, earlier processes included
   OptionalNumber loss{};     // mean over the targets of the step, nats
   OptionalNumber lr{}, gradient_norm{};
-  OptionalNumber tokens_per_second{};  // since the record before
-  OptionalNumber valid_loss{};         // mean over the validation tokens, nats
+  OptionalNumber tokens_per_second{};     // since the record before
+  OptionalNumber valid_loss{};            // mean over the validation tokens, nats, in windows of the training length
+  std::vector<ValidLoss> valid_losses{};  // the same at other lengths
 };
 
 template <class V>
@@ -28,6 +42,7 @@ void fields(V& v, MetricsRecord& m) {
   v("gradient_norm", m.gradient_norm, kNotNegative);
   v("tokens_per_second", m.tokens_per_second, kNotNegative);
   v("valid_loss", m.valid_loss, kNotNegative);
+  v.list_if_any("valid_losses", m.valid_losses);
 }
 
 // The object of a line: what is not known is left out.

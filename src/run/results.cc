@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <set>
@@ -13,7 +15,7 @@ namespace longshot {
 namespace {
 
 constexpr const char* kFormat = "longshot-results";
-constexpr int64_t kOldestFormat = 1, kFormatVersion = 2;
+constexpr int64_t kOldestFormat = 1, kFormatVersion = 3;
 
 }  // namespace
 
@@ -36,6 +38,7 @@ void fields(V& v, EvalRecord& e) {
   v("bits_per_byte", e.bits_per_byte, kNotNegative);
   v("tokens_per_second", e.tokens_per_second, kNotNegative);
   v("peak_memory_bytes", e.peak_memory_bytes, kAnyCount);
+  v.numbers_if_any("blocks", e.blocks);
 }
 
 template <class V>
@@ -44,6 +47,7 @@ void fields(V& v, PositionLoss& p) {
   v("to", p.to, kPositiveCount);
   v("tokens", p.tokens, kAnyCount);
   v("loss", p.loss, kNotNegative);
+  v("standard_error", p.standard_error, kNotNegative);
 }
 
 template <class V>
@@ -52,6 +56,9 @@ void fields(V& v, Decomposition& d) {
   v("total", d.total, kAny);
   v("curse_relief", d.curse_relief, kAny);
   v("beyond", d.beyond, kAny);
+  v("total_error", d.total_error, kNotNegative);
+  v("curse_relief_error", d.curse_relief_error, kNotNegative);
+  v("beyond_error", d.beyond_error, kNotNegative);
 }
 
 template <class V>
@@ -77,11 +84,15 @@ void fields(V& v, RunRecord& r) {
   v("name", r.name);
   v("position", r.position);
   v("variant", r.variant);
+  v("label", r.label);
   v("train_length", r.train_length, kPositiveCount);
+  v.texts_if_any("options", r.options);
+  v("train_data", r.train_data);
   v("seed", r.seed, kSeed);
   v("parameters", r.parameters, kAnyCount);
   v("steps", r.steps, kAnyCount);
   v("tokens", r.tokens, kAnyCount);
+  v("planned_steps", r.planned_steps, kAnyCount);
   v("train_seconds", r.train_seconds, kNotNegative);
   v("train_tokens_per_second", r.train_tokens_per_second, kNotNegative);
   v("train_peak_memory_bytes", r.train_peak_memory_bytes, kAnyCount);
@@ -90,6 +101,7 @@ void fields(V& v, RunRecord& r) {
   v.list("evals", r.evals);
   v.list("per_position", r.per_position);
   v.list("decomposition", r.decomposition);
+  v.list_if_any("speeds", r.speeds);
 }
 
 template <class V>
@@ -121,6 +133,7 @@ void fields(V& v, Results& r) {
   v("command", r.command);
   v("config", r.config);
   v.object("data", r.data);
+  v.texts_if_any("planned_runs", r.planned_runs);
   v.list("runs", r.runs);
 }
 
@@ -153,6 +166,11 @@ void check(const Decomposition& d, const FieldReader& reader) {
           sum);
 }
 
+void check(const SpeedRecord& s, const FieldReader& reader) {
+  require(s.low <= s.median && s.median <= s.high, "{}: the median {:g} is not between low {:g} and high {:g}",
+          reader.where(), s.median, s.low, s.high);
+}
+
 void check(const Biases& b, const FieldReader& reader) {
   const std::string& where = reader.where();
   require(b.slopes.empty() != b.table.empty(), "{}: either slopes or table must be given, and not both", where);
@@ -176,13 +194,21 @@ void check(const RunRecord& r, const FieldReader& reader) {
 void check(const Results& r, const FieldReader& reader) {
   const std::string& where = reader.where();
   std::set<std::string> names;
-  for (const RunRecord& run : r.runs)
+  for (const RunRecord& run : r.runs) {
     require(names.insert(run.name).second, "{}: two runs are named '{}'", where, run.name);
+  }
 }
 
 double Biases::at(size_t head, size_t distance) const {
   if (!slopes.empty()) return -slopes[head] * static_cast<double>(distance);
   return table[head][std::min(distance, table[head].size() - 1)];
+}
+
+bool is_immaterial(const std::string& option) {
+  constexpr std::array<std::string_view, 11> kImmaterial = {"data",         "out",         "seed",         "threads",
+                                                            "eval-every",   "eval-tokens", "eval-lengths", "save-every",
+                                                            "save-minutes", "keep",        "log-every"};
+  return std::ranges::find(kImmaterial, option) != kImmaterial.end();
 }
 
 Json Results::to_json() const { return write_fields(*this); }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/options.h"
 #include "base/records.h"
 #include "run/metrics.h"
 
@@ -25,19 +26,47 @@ struct EvalRecord {
   std::optional<std::string> precision{};  // of the operands of products: "f32", "bf16"
   OptionalNumber loss{}, standard_error{}, perplexity{}, word_perplexity{}, bits_per_byte{}, tokens_per_second{};
   OptionalCount peak_memory_bytes{};
+  // Mean losses of equal stretches of the scored tokens, in stream order. Two evaluations of the same tokens have the same
+  // stretches: their differences are paired.
+  std::vector<double> blocks{};
 };
 
 // Mean loss of tokens that have t tokens of context before them, from <= t < to.
 struct PositionLoss {
   int64_t from = 0, to = 0, tokens = 0;
-  OptionalNumber loss{};
+  OptionalNumber loss{}, standard_error{};
 };
 
-// nonoverlapping loss at `length` minus that at the training length = total = curse_relief + beyond.
+// nonoverlapping loss at `length` minus that at the training length = total = curse_relief + beyond. Errors are standard
+// errors over stretches of the text.
 struct Decomposition {
   int64_t length = 0;
   double total = 0, curse_relief = 0, beyond = 0;
+  OptionalNumber total_error{}, curse_relief_error{}, beyond_error{};
 };
+
+// A speed, measured several times in turn with the other models of an experiment.
+struct SpeedRecord {
+  std::string work = "evaluation";       // or "training"
+  int64_t length = 0;                    // of the windows
+  double median = 0, low = 0, high = 0;  // tokens per second
+  int64_t rounds = 0;
+  OptionalNumber other_load{};  // the share of the machine that other programs took meanwhile
+
+  // Nothing else ran, as far as can be told.
+  bool reliable() const { return other_load && *other_load <= 0.05; }
+};
+
+template <class V>
+void fields(V& v, SpeedRecord& s) {
+  v("work", s.work, {"evaluation", "training"});
+  v("length", s.length, kPositiveCount);
+  v("median", s.median, kNotNegative);
+  v("low", s.low, kNotNegative);
+  v("high", s.high, kNotNegative);
+  v("rounds", s.rounds, kPositiveCount);
+  v("other_load", s.other_load, kNotNegative);
+}
 
 // What the position method adds to the scores of each head in layer `layer`, by distance d:
 // -slopes[h] d, or table[h][min(d, last)].
@@ -64,8 +93,12 @@ struct EvaluationLine {
 struct RunRecord {
   std::string name, position;
   std::optional<std::string> variant{};  // of the experiment; runs of one variant differ in nothing but the seed
+  std::optional<std::string> label{};    // what a reader wants it called
   int64_t train_length = 0;
+  OptionValues options{};                   // of model and training, where known; immaterial ones left out
+  std::optional<std::string> train_data{};  // hash of the training tokens
   OptionalCount seed{}, parameters{}, steps{}, tokens{};
+  OptionalCount planned_steps{};  // more than `steps`: training has not ended
   OptionalNumber train_seconds{}, train_tokens_per_second{};
   OptionalCount train_peak_memory_bytes{};
   std::vector<MetricsRecord> curve{};
@@ -73,7 +106,13 @@ struct RunRecord {
   std::vector<EvalRecord> evals{};
   std::vector<PositionLoss> per_position{};
   std::vector<Decomposition> decomposition{};
+  std::vector<SpeedRecord> speeds{};
+
+  bool finished() const { return !planned_steps || steps.value_or(0) >= *planned_steps; }
 };
+
+// Whether an option changes neither the weights nor what a number means: where things are, when they are saved.
+bool is_immaterial(const std::string& option);
 
 struct Machine {
   std::string cpu;
@@ -93,6 +132,7 @@ struct Results {
   std::string command;  // as typed
   std::string config;   // the effective options as TOML
   Dataset data;
+  std::vector<std::string> planned_runs{};  // names; those that are not among `runs` have not begun
   std::vector<RunRecord> runs{};
 
   Json to_json() const;

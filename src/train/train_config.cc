@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "model/config.h"
 
 namespace longshot {
 
@@ -16,6 +17,7 @@ void TrainConfig::fields(Options& o) {
   o.add("seed", seed, "of initial weights, data order and dropout");
   schedule.fields(o);
   o.add("eval-every", eval_every, "steps between validations; 0: at the end only");
+  o.add("eval-lengths", eval_lengths, "also validate in windows of these lengths, beside the training length");
   o.add("save-every", save_every, "steps between checkpoints; 0: by time only, and at the end");
   o.add("save-minutes", save_minutes, "minutes between checkpoints; 0: by steps only, and at the end");
   o.add("keep", keep, "checkpoints to keep, beside the best");
@@ -46,6 +48,10 @@ void TrainConfig::validate(int64_t length) {
   require_usage(keep > 0, "--keep must be positive, not {}", keep);
   require_usage(log_every > 0, "--log-every must be positive, not {}", log_every);
   require_usage(save_every >= 0 && eval_every >= 0, "--save-every and --eval-every must not be negative");
+  for (const int64_t other : eval_lengths) {
+    require_usage(other > 0 && other <= kLongestLength, "--eval-lengths: {} is not between 1 and {}", other,
+                  kLongestLength);
+  }
   require_usage(save_minutes >= 0, "--save-minutes must not be negative, but is {}", save_minutes);
   require_usage(max_seconds >= 0, "--max-seconds must not be negative, but is {}", max_seconds);
   optimizer.validate();
@@ -53,9 +59,9 @@ void TrainConfig::validate(int64_t length) {
 }
 
 bool may_change_on_resume(const std::string& option) {
-  constexpr std::array<std::string_view, 10> kFree = {"steps",       "save-every", "save-minutes", "eval-every",
-                                                      "keep",        "log-every",  "recompute",    "micro-batch-tokens",
-                                                      "max-seconds", "precision"};
+  constexpr std::array<std::string_view, 11> kFree = {
+      "steps",     "save-every", "save-minutes",       "eval-every",  "eval-lengths", "keep",
+      "log-every", "recompute",  "micro-batch-tokens", "max-seconds", "precision"};
   return std::ranges::find(kFree, option) != kFree.end();
 }
 

@@ -15,6 +15,7 @@ struct TrainConfig {
   int64_t save_every = 0;
   double save_minutes = 10;
   int64_t eval_every = 0;
+  std::vector<int64_t> eval_lengths;  // beside the training length
   int64_t log_every = 10;
   int64_t keep = 2;
   double max_seconds = 0;

@@ -128,11 +128,21 @@ TrainerCallbacks trainer_callbacks(const TrainEvents& events, const TrainRequest
   const bool can = tokens.has("valid") && tokens.split("valid").size() > 0;
   require_usage(can || request.train.eval_every == 0, "--eval-every {}: {} has no validation split ('valid')",
                 request.train.eval_every, request.data);
+  require_usage(can || request.train.eval_lengths.empty(), "--eval-lengths: {} has no validation split ('valid')",
+                request.data);
   if (!can || !events.validate) return callbacks;
   const TokenFile& valid = tokens.split("valid");
   valid.verify();
   const int64_t count = request.eval_tokens > 0 ? std::min(request.eval_tokens, valid.size()) : valid.size();
-  callbacks.validate = [&events, &model, &valid, count] { return events.validate(model, valid, count); };
+  for (const int64_t length : request.train.eval_lengths) {
+    require_usage(length <= model.position().max_length(),
+                  "--eval-lengths {}: position method '{}' is not defined beyond {}", length, request.model.position,
+                  model.position().max_length());
+    require_usage(length <= count, "--eval-lengths {}: there are {} tokens to validate on", length, count);
+  }
+  callbacks.validate = [&events, &model, &valid, count](int64_t length) {
+    return events.validate(model, valid, count, length);
+  };
   return callbacks;
 }
 

@@ -34,9 +34,10 @@ struct TrainEvents {
   std::function<void(const StepReport&)> on_step = [](const StepReport&) {};
   std::function<void(const std::string&)> on_note = [](const std::string&) {};
   std::function<bool()> should_stop = [] { return false; };
-  // Mean loss over the first `tokens` tokens of the validation split, or nothing when asked to stop; empty: no
-  // validation.
-  std::function<std::optional<double>(Transformer& model, const TokenFile& valid, int64_t tokens)> validate;
+  // Mean loss over the first `tokens` tokens of the validation split, in windows of `length`, or nothing when asked to
+  // stop; empty: no validation.
+  std::function<std::optional<double>(Transformer& model, const TokenFile& valid, int64_t tokens, int64_t length)>
+      validate;
 };
 
 // Checks everything that can be checked before it writes anything, then trains. A run that is refused is as it was.

@@ -164,10 +164,20 @@ void Trainer::save(RunWriter& run) {
 
 // False when it was asked to stop.
 bool Trainer::validate(RunWriter& run, const TrainerCallbacks& callbacks) {
-  const std::optional<double> loss = callbacks.validate();
+  const int64_t length = inputs_.model.config().length;
+  const std::optional<double> loss = callbacks.validate(length);
   if (!loss) return false;
-  run.validated({.step = step_, .seconds = seconds_, .valid_loss = *loss});
-  callbacks.on_note(fmt::format("step {}: validation loss {:.4f}, perplexity {:.2f}", step_, *loss, std::exp(*loss)));
+  MetricsRecord record{.step = step_, .seconds = seconds_, .valid_loss = *loss};
+  std::string note = fmt::format("step {}: validation loss {:.4f}, perplexity {:.2f}", step_, *loss, std::exp(*loss));
+  for (const int64_t other : config_.eval_lengths) {
+    if (other == length) continue;
+    const std::optional<double> there = callbacks.validate(other);
+    if (!there) return false;
+    note += fmt::format("; {:.2f} at {}", std::exp(*there), other);
+    if (std::isfinite(*there)) record.valid_losses.push_back({other, *there});
+  }
+  run.validated(record);
+  callbacks.on_note(note);
   return true;
 }
 

@@ -19,8 +19,8 @@ struct StepReport {
 struct TrainerCallbacks {
   std::function<void(const StepReport&)> on_step = [](const StepReport&) {};
   std::function<void(const std::string&)> on_note = [](const std::string&) {};
-  // Mean loss on the validation data, or nothing when it was asked to stop; empty: no validation.
-  std::function<std::optional<double>()> validate;
+  // Mean loss on the validation data, in windows of `length`, or nothing when it was asked to stop; empty: no validation.
+  std::function<std::optional<double>(int64_t length)> validate;
   std::function<bool()> should_stop = [] { return false; };
 };
 

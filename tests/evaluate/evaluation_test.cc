@@ -8,6 +8,7 @@
 
 #include "base/context.h"
 #include "base/error.h"
+#include "evaluate/summary.h"
 #include "evaluate/validation.h"
 #include "formats/safetensors.h"
 #include "run/checkpoint.h"
@@ -112,13 +113,44 @@ TEST_F(EvaluationTest, ALossThatIsNotFiniteLeavesNoHalfRecord) {
   EXPECT_NO_THROW(EvaluationLine::from_json(line.to_json(), "line"));
 }
 
+TEST(Summaries, BlocksAreEqualStretches) {
+  std::vector<float> losses(130);
+  for (size_t i = 0; i < losses.size(); ++i) losses[i] = static_cast<float>(i);
+  const std::vector<double> blocks = block_means(losses);
+  ASSERT_EQ(blocks.size(), 64u);
+  EXPECT_EQ(blocks[0], 0.5) << "tokens 0 and 1";
+  EXPECT_EQ(blocks[63], 128) << "the last three";
+  EXPECT_EQ(block_means({1, 2, 4}), (std::vector<double>{1, 2, 4}));
+  EXPECT_TRUE(block_means({1, std::numeric_limits<float>::infinity()}).empty());
+}
+
+TEST(Summaries, ErrorsOfPositionsAreOverWindows) {
+  // Two windows of 3: the bin of position 0 has 1 and 3, mean 2, standard error 1.
+  const std::vector<PositionLoss> bins = loss_by_position({1, 5, 5, 3, 5, 5}, 3);
+  EXPECT_EQ(bins[0].loss, 2);
+  EXPECT_EQ(bins[0].standard_error, 1);
+  EXPECT_EQ(bins[1].standard_error, 0);
+  EXPECT_FALSE(loss_by_position({1, 2, 3}, 3)[0].standard_error) << "one window";
+}
+
+TEST(Summaries, ErrorsOfTheDecompositionAreOverLongWindows) {
+  // Windows of 2 and 4. The short ones cost 4 and 2; the long ones 2 in the first and 1 in the second window.
+  const std::vector<float> shorter = {4, 2, 4, 2, 4, 2, 4, 2}, longer = {2, 2, 2, 2, 1, 1, 1, 1};
+  const Decomposition d = split_gain({longer, 4}, {shorter, 2});
+  EXPECT_DOUBLE_EQ(d.total, -1.5);
+  EXPECT_DOUBLE_EQ(d.curse_relief, 0.5 * 3 + 0.5 * 2 - 3);
+  EXPECT_DOUBLE_EQ(*d.total_error, 0.5) << "-1 and -2";
+  EXPECT_DOUBLE_EQ(*d.curse_relief_error, 0);
+  EXPECT_DOUBLE_EQ(*d.beyond_error, 0.5);
+}
+
 TEST_F(EvaluationTest, StopsWhenAsked) {
   EvaluationCallbacks callbacks;
   callbacks.should_stop = [] { return true; };
   const EvaluationPlan p = plan({.lengths = {24}, .batch_tokens = 24});
   EXPECT_FALSE(evaluate(context_, {model_}, stream(), p, callbacks).finished);
-  EXPECT_EQ(validation_loss(context_, model_, stream(), 960, callbacks.should_stop).has_value(), false);
-  EXPECT_TRUE(validation_loss(context_, model_, stream(), 960, [] { return false; }).has_value());
+  EXPECT_EQ(validation_loss(context_, model_, {stream(), {24, 24}, 960}, callbacks.should_stop).has_value(), false);
+  EXPECT_TRUE(validation_loss(context_, model_, {stream(), {24, 24}, 960}, [] { return false; }).has_value());
 }
 
 TEST_F(EvaluationTest, LossesOfEveryTokenCanBeWritten) {

@@ -51,7 +51,7 @@ TEST(Results, DamageIsRefusedByReaderAndSchema) {
   const Schema schema(read_json(LONGSHOT_SOURCE_DIR "/docs/results-schema.json"));
   const Damage damages[] = {
       {"/format", "something-else", "format"},
-      {"/format_version", 3, "format_version"},
+      {"/format_version", 4, "format_version"},
       {"/runs", 7, "runs must be a list"},
       {"/runs/0", "run", "an object was expected"},
       {"/runs/0/name", Json(), "name must be text"},
@@ -87,6 +87,7 @@ TEST(Results, MissingFieldsAreNamed) {
   const Json whole = sample_results().to_json();
   for (const auto& [key, value] : whole.items()) {
     Json json = whole;
+    if (key == "planned_runs") continue;  // of an experiment only
     json.erase(key);
     EXPECT_THAT(complaint(json), HasSubstr("the field '" + key + "' is missing"));
   }

@@ -160,7 +160,7 @@ TEST(TrainRun, GoingBackMovesTheLaterBranchAside) {
   request.train.save_every = 2, request.train.eval_every = 4, request.train.keep = 10;
   const auto losses = [](std::vector<double> values) {
     TrainEvents events;
-    events.validate = [values, at = size_t{0}](Transformer&, const TokenFile&, int64_t) mutable {
+    events.validate = [values, at = size_t{0}](Transformer&, const TokenFile&, int64_t, int64_t) mutable {
       return std::optional(values.at(at++));
     };
     return events;
@@ -202,7 +202,9 @@ TEST(TrainRun, WithoutTheBestTheNextBestOfThePresentBranchCounts) {
   TrainRequest request = small_request(dir / "data", dir / "run", 6);
   request.train.save_every = 2, request.train.eval_every = 2, request.train.keep = 10;
   TrainEvents events;
-  events.validate = [at = 10.0](Transformer&, const TokenFile&, int64_t) mutable { return std::optional(at -= 1); };
+  events.validate = [at = 10.0](Transformer&, const TokenFile&, int64_t, int64_t) mutable {
+    return std::optional(at -= 1);
+  };
   train_run(test_context(), request, events);
   request.resume_step = 4;
   events.should_stop = [] { return true; };
@@ -374,7 +376,7 @@ TEST(TrainRun, ChangedTokensAreToldBeforeTraining) {
     bytes[72] ^= 1;  // the first id: another byte of the vocabulary
     write_atomically(path, bytes);
     TrainEvents events;
-    events.validate = [](Transformer&, const TokenFile&, int64_t) { return std::optional(1.0); };
+    events.validate = [](Transformer&, const TokenFile&, int64_t, int64_t) { return std::optional(1.0); };
     EXPECT_THAT(error_of([&] { train_run(test_context(), small_request(dir / "data", dir / "run", 3), events); }),
                 AllOf(HasSubstr(path.string()), HasSubstr("damaged")));
     EXPECT_FALSE(fs::exists(dir / "run"));

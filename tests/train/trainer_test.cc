@@ -83,7 +83,8 @@ TEST(Trainer, ARunKilledBeforeItsFirstCheckpointBeginsAnew) {
 // Validation losses as listed, then 9.
 TrainEvents validating(std::vector<double> losses) {
   TrainEvents events;
-  events.validate = [losses, at = size_t{0}](Transformer&, const TokenFile&, int64_t) mutable -> std::optional<double> {
+  events.validate = [losses, at = size_t{0}](Transformer&, const TokenFile&, int64_t,
+                                             int64_t) mutable -> std::optional<double> {
     return at < losses.size() ? losses[at++] : 9.0;
   };
   return events;
@@ -149,7 +150,7 @@ TEST(Trainer, AStopDuringValidationLosesNeitherStepsNorTheValidation) {
   request.train.save_every = 0, request.train.eval_every = 4;
   const RunDir run(dir / "run");
   TrainEvents events = validating({});
-  events.validate = [&](Transformer&, const TokenFile&, int64_t) -> std::optional<double> {
+  events.validate = [&](Transformer&, const TokenFile&, int64_t, int64_t) -> std::optional<double> {
     EXPECT_THAT(checkpoint_steps(run), ElementsAre(4)) << "a kill during validation would lose everything";
     return std::nullopt;
   };
