@@ -3,7 +3,9 @@
 #include <fmt/chrono.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
+#include <span>
 
 #include "base/context.h"
 #include "base/error.h"
@@ -11,8 +13,10 @@
 #include "base/lock.h"
 #include "base/version.h"
 #include "evaluate/validation.h"
+#include "experiment/speeds.h"
 #include "run/biases.h"
 #include "run/loaded_model.h"
+#include "run/read_run.h"
 #include "train/train_run.h"
 
 namespace longshot {
@@ -34,9 +38,24 @@ namespace {
 constexpr int64_t kShownDistances = 256;  // of a bias
 constexpr int64_t kFewestSteps = 10;      // of --equal-time
 
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
+}
+
+bool is_tested(const RunRecord& record, const EvaluationPlan& tests) {
+  const auto recorded = [&](const Evaluation& e) {
+    return !e.asked_for || std::ranges::any_of(record.evals, [&](const EvalRecord& r) {
+      return r.length == e.windows.window && r.stride == e.windows.stride && r.tokens == e.tokens &&
+             r.mode == name_of(kWindowModes, e.mode) && r.split == tests.split &&
+             r.score == name_of(kScored, tests.scored);
+    });
+  };
+  return std::ranges::all_of(tests.evaluations, recorded);
 }
 
 class Experiment {
@@ -52,18 +71,15 @@ class Experiment {
         plans_(plan_models(config, tokens_)) {}
 
   std::optional<Results> run() {
+    for (const ModelPlan& plan : plans_) require_same_model(plan);
     make_directories(dir_.runs());
     const DirectoryLock lock = DirectoryLock::inside(dir_.path());
-    Results results = opening();
+    open();
     for (size_t i = 0; i < plans_.size(); ++i) {
-      const Model model{plans_[i], i, plans_.size()};
-      const fs::path record = dir_.run(plans_[i].name).record();
-      if (!fs::exists(record)) {
-        callbacks_.on_model(model);
-        if (!train_and_test(model)) return std::nullopt;
-      }
-      results.runs.push_back(run_from_json(read_json(record), record.string()));
+      if (!finish({plans_[i], i, plans_.size()})) return std::nullopt;
     }
+    if (config_.speed_rounds > 0) find_speeds();
+    Results results = read_experiment(dir_);
     write_results(dir_.results(), results);
     return results;
   }
@@ -71,8 +87,32 @@ class Experiment {
  private:
   using Model = ExperimentCallbacks::Model;
 
-  // What was true when the experiment began; kept for later starts of the same experiment.
-  Results opening() const {
+  // A model that was begun with other options is another model.
+  void require_same_model(const ModelPlan& plan) const {
+    const RunDir run = dir_.run(plan.name);
+    if (!fs::exists(run.config())) return;
+    TrainRequest then;
+    Options options;
+    then.fields(options);
+    options.load_toml(run.config());
+    const auto compare = [&](const OptionValues& before, const OptionValues& now) {
+      for (const auto& [name, value] : now) {
+        const bool free = is_immaterial(name) || name == "recompute" || name == "micro-batch-tokens" ||
+                          (name == "steps" && config_.equal_time > 0);
+        const auto old = before.find(name);
+        require_usage(
+            free || old == before.end() || old->second == value,
+            "{}: holds {}, begun with --{} {}, not {}. Use another --out, or give the model a name of its own: "
+            "[variant.NAME] of a recipe",
+            place_.out, plan.name, name, old->second, value);
+      }
+    };
+    compare(option_values(then.model), option_values(plan.model));
+    compare(option_values(then.train), option_values(plan.train));
+  }
+
+  // compare.json: what was true when the experiment began, and what it has grown to.
+  void open() const {
     const TokenFile &train = tokens_.split("train"), &test = tokens_.split(config_.test.split);
     train.verify();
     test.verify();
@@ -87,24 +127,49 @@ class Experiment {
                          .train_tokens = train.size(),
                          .train_data = hex(train.data_hash()),
                          .test_data = hex(test.data_hash())}};
-    if (!fs::exists(dir_.plan())) {
-      write_json(dir_.plan(), now.to_json());
-      return now;
+    if (fs::exists(dir_.plan())) now = grown(Results::from_json(read_json(dir_.plan()), dir_.plan().string()), now);
+    for (const ModelPlan& plan : plans_) {
+      const bool known = std::ranges::find(now.planned_runs, plan.name) != now.planned_runs.end();
+      if (!known) now.planned_runs.push_back(plan.name);
     }
-    Results then = Results::from_json(read_json(dir_.plan()), dir_.plan().string());
-    require_usage(then.config == now.config,
-                  "{}: holds a comparison with other options (see compare.json). Use another --out.", place_.out);
+    write_json(dir_.plan(), now.to_json());
+  }
+
+  Results grown(Results then, const Results& now) const {
     require_usage(
         then.data.train_data == now.data.train_data && then.data.test_data == now.data.test_data,
         "{}: holds a comparison on other text: its training and test data have the hashes {} and {}, {} has {} "
         "and {}. Was the text prepared anew? Use another --out.",
         place_.out, then.data.train_data.value_or("unknown"), then.data.test_data.value_or("unknown"), place_.data,
         *now.data.train_data, *now.data.test_data);
+    if (then.config == now.config) return then;
+    then.config = now.config;
+    if (!now.command.empty()) then.command += (then.command.empty() ? "" : "\n") + now.command;
     return then;
   }
 
   // False when stopped.
-  bool train_and_test(const Model& m) {
+  bool finish(Model model) {
+    const RunDir run = dir_.run(model.plan.name);
+    const bool trained = fs::exists(run.record());
+    if (trained && is_tested(run_from_json(read_json(run.record()), run.record().string()), model.plan.tests))
+      return true;
+    callbacks_.on_model(model);
+    const double start = seconds_now();
+    std::optional<RunRecord> record =
+        trained ? run_from_json(read_json(run.record()), run.record().string()) : train(model);
+    if (!record) return false;
+    LoadedModel loaded = load_model(run.checkpoint(record->steps.value_or(0)), {.should_stop = callbacks_.should_stop});
+    const PrecisionScope precision(context_, model.plan.train.precision);
+    if (!test(model, loaded, *record)) return false;
+    write_json(run.record(), run_to_json(*record));
+    if (!trained) overhead_ = (seconds_now() - start) / std::max(record->train_seconds.value_or(0), 1e-3);
+    callbacks_.on_tested(model, *record);
+    return true;
+  }
+
+  // Nothing when stopped.
+  std::optional<RunRecord> train(const Model& m) {
     const RunDir run = dir_.run(m.plan.name);
     TrainRequest request;
     request.data = place_.data;
@@ -113,18 +178,12 @@ class Experiment {
     request.model = m.plan.model;
     request.train = m.plan.train;
     request.resume = true;
-    const PrecisionScope precision(context_, m.plan.train.precision);  // trials of --equal-time, training, testing
+    const PrecisionScope precision(context_, m.plan.train.precision);  // trials of --equal-time, training
     if (config_.equal_time > 0) request.train.steps = steps_in_time(m.plan);
     reset_peak_memory();
     const TrainResult result = train_run(context_, request, training_events(m));
-    if (!result.finished) return false;
-
-    LoadedModel loaded = load_model(run.checkpoint(result.step), {.should_stop = callbacks_.should_stop});
-    RunRecord record = record_of(m.plan, *loaded.model, result);
-    record.curve = read_metrics(run);
-    if (!test(m, loaded, record)) return false;
-    write_json(run.record(), run_to_json(record));
-    return true;
+    if (!result.finished) return std::nullopt;
+    return record_of(m.plan, run, result);
   }
 
   // Updates that fit into --equal-time, from a few timed steps; chosen once for a run.
@@ -148,25 +207,47 @@ class Experiment {
   TrainEvents training_events(const Model& m) const {
     TrainEvents events;
     events.should_stop = callbacks_.should_stop;
-    events.on_step = [this, &m](const StepReport& r) { callbacks_.on_step(m, r); };
+    events.on_step = [this, m](const StepReport& r) {
+      Model at = m;
+      const double rate = std::max(r.metrics.tokens_per_second.value_or(0), 1e-3);
+      at.seconds_left = overhead_ * (r.seconds_left + static_cast<double>(tokens_after(m.index)) / rate);
+      callbacks_.on_step(at, r);
+    };
     events.on_note = callbacks_.on_note;
     if (m.plan.train.eval_every > 0) events.validate = validation(context_, callbacks_.should_stop);
     return events;
   }
 
-  RunRecord record_of(const ModelPlan& plan, Transformer& model, const TrainResult& result) const {
+  // To be trained on by the models behind `index`.
+  int64_t tokens_after(size_t index) const {
+    int64_t tokens = 0;
+    for (const ModelPlan& plan : std::span(plans_).subspan(index + 1)) {
+      if (!fs::exists(dir_.run(plan.name).record())) tokens += tokens_of(plan, plan.train.steps);
+    }
+    return tokens;
+  }
+
+  static int64_t tokens_of(const ModelPlan& plan, int64_t steps) {
+    return steps * plan.train.sequences(plan.model.length) * plan.model.length;
+  }
+
+  RunRecord record_of(const ModelPlan& plan, const RunDir& run, const TrainResult& result) const {
+    LoadedModel loaded = load_model(run.checkpoint(result.step), {.should_stop = callbacks_.should_stop});
     return {.name = plan.name,
             .position = plan.model.position,
             .variant = plan.variant,
             .train_length = plan.model.length,
+            .options = read_options(run),
+            .train_data = training_of(loaded.info, loaded.dir).data_hash,
             .seed = static_cast<int64_t>(plan.train.seed),
-            .parameters = model.parameters().count(),
+            .parameters = loaded.model->parameters().count(),
             .steps = result.step,
-            .tokens = result.step * plan.train.sequences(plan.model.length) * plan.model.length,
+            .tokens = tokens_of(plan, result.step),
             .train_seconds = result.seconds,
             .train_tokens_per_second = result.tokens_per_second,
             .train_peak_memory_bytes = static_cast<int64_t>(result.peak_memory_bytes),
-            .biases = biases_of(model, kShownDistances)};
+            .curve = read_metrics(run),
+            .biases = biases_of(*loaded.model, kShownDistances)};
   }
 
   // False when stopped.
@@ -182,6 +263,29 @@ class Experiment {
     return evaluated.finished;
   }
 
+  // One model of each variant; measured anew when there are others than last time.
+  void find_speeds() const {
+    std::vector<SpeedSubject> subjects;
+    for (const ModelPlan& plan : plans_) {
+      const auto same = [&](const SpeedSubject& other) { return other.plan.variant == plan.variant; };
+      if (std::ranges::any_of(subjects, same)) continue;
+      const fs::path record = dir_.run(plan.name).record();
+      const OptionalCount steps = run_from_json(read_json(record), record.string()).steps;
+      subjects.push_back({plan, dir_.run(plan.name).checkpoint(steps.value_or(0))});
+    }
+    const ExperimentSpeeds known = read_speeds(dir_);
+    const auto measured = [&](const SpeedSubject& subject) {
+      return std::ranges::any_of(known.runs, [&](const auto& run) { return run.name == subject.plan.name; });
+    };
+    if (known.runs.size() == subjects.size() && std::ranges::all_of(subjects, measured)) return;
+    ExperimentSpeeds speeds;
+    const Watch watch{.on_progress = callbacks_.on_speeds, .should_stop = callbacks_.should_stop};
+    for (auto& [name, records] : measure_speeds(context_, tokens_, subjects, config_.speed_rounds, watch)) {
+      speeds.runs.push_back({name, std::move(records)});
+    }
+    write_speeds(dir_, speeds);
+  }
+
   Context& context_;
   const ExperimentPlace& place_;
   const ExperimentConfig& config_;
@@ -189,6 +293,7 @@ class Experiment {
   ExperimentDir dir_;
   TokenSet tokens_;
   std::vector<ModelPlan> plans_;
+  double overhead_ = 1;  // time of a model, its tests included, over that of its training
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Trains and tests the models of an experiment, one after the other, into one directory. Whatever is finished is not done
-// twice: an experiment that was broken off goes on where it stopped.
+// twice: an experiment that was broken off goes on where it stopped, and one that grew by seeds, methods or lengths does
+// what is missing.
 #pragma once
 #include <functional>
 #include <optional>
@@ -14,12 +15,15 @@ struct ExperimentCallbacks {
   struct Model {
     const ModelPlan& plan;
     size_t index = 0, count = 0;  // of all models
+    double seconds_left = 0;      // of the whole experiment, from what was measured so far; 0: not known yet
   };
   std::function<void(const Model&)> on_model = [](const Model&) {};
+  std::function<void(const Model&, const RunRecord&)> on_tested = [](const Model&, const RunRecord&) {};
   std::function<void(const Model&, const StepReport&)> on_step = [](const Model&, const StepReport&) {};
   std::function<void(const std::string&)> on_note = [](const std::string&) {};
   std::function<void(const Model&, const EvaluationCallbacks::Progress&)> on_test =
       [](const Model&, const EvaluationCallbacks::Progress&) {};
+  std::function<void(double share)> on_speeds = [](double) {};  // speeds are being measured
   std::function<bool()> should_stop = [] { return false; };
 };
 

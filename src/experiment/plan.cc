@@ -94,6 +94,7 @@ void check(ModelPlan& plan, const EvaluationConfig& test, const TokenSet& tokens
   require_usage(plan.train.seed <= INT64_MAX, "variant {}: seeds of a comparison are at most {}, not {}", plan.variant,
                 INT64_MAX, plan.train.seed);
   Transformer model(plan.model, true, Transformer::Memory::kReserved);
+  std::erase_if(plan.train.eval_lengths, [&](int64_t length) { return length > model.position().max_length(); });
   require(tokens.split("train").size() > plan.model.length, "{}: {} training tokens do not fill one sequence of {}",
           tokens.path().string(), tokens.split("train").size(), plan.model.length);
   plan.tests = plan_evaluations(test, {.train_length = plan.model.length, .max_length = model.position().max_length()},
@@ -117,6 +118,7 @@ void ExperimentConfig::fields(Options& o) {
   o.add("eval-tokens", test.max_tokens, "tokens to test and to validate on; 0: the whole split");
   o.add("sliding-tokens", test.sliding_tokens, "tokens to test sliding windows on; 0: as many as --eval-tokens");
   o.add("equal-time", equal_time, "seconds of training for each model instead of --steps; 0: equal steps");
+  o.add("speed-rounds", speed_rounds, "measure the models' speeds in turn, so many times; 0: do not");
   model.fields(o);
   train.fields(o);
   o.remove("position");  // --positions and --seeds say it
@@ -135,10 +137,14 @@ std::vector<ModelPlan> plan_models(const ExperimentConfig& config, const TokenSe
   require_usage(config.equal_time >= 0 && config.equal_time <= kLongestTraining,
                 "--equal-time must not be negative and at most {} seconds, but is {}", kLongestTraining,
                 config.equal_time);
+  require_usage(config.speed_rounds >= 0 && config.speed_rounds <= 1000, "--speed-rounds: {} is not between 0 and 1000",
+                config.speed_rounds);
   for (const int64_t length : config.train_lengths) {
     require_usage(length > 0 && length <= kLongestLength, "--train-lengths: {} is not between 1 and {}", length,
                   kLongestLength);
   }
+  require_usage(config.train.eval_lengths.empty() || config.train.eval_every > 0,
+                "--eval-lengths of a comparison needs --eval-every: tests come after training anyway");
   require_usage(config.train.eval_every == 0 || tokens.has("valid"),
                 "{}: --eval-every needs a split 'valid'; there are: {}", tokens.path().string(),
                 fmt::join(tokens.names(), ", "));

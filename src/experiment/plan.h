@@ -23,7 +23,8 @@ struct ExperimentConfig {
   std::vector<int64_t> seeds = {1};
   std::vector<OptionTable> variants;
   EvaluationConfig test;
-  double equal_time = 0;  // seconds of training for each model instead of steps; 0: equal steps
+  int64_t speed_rounds = 3;  // how often each model's speed is measured, in turn; 0: not
+  double equal_time = 0;     // seconds of training for each model instead of steps; 0: equal steps
   ModelConfig model;
   TrainConfig train;
 

@@ -1,41 +1,73 @@
 #include "run/read_run.h"
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <sstream>
 
 #include "base/error.h"
+#include "base/json_fields.h"
 #include "base/toml.h"
 #include "run/metrics.h"
 
 namespace longshot {
+
+template <class V>
+void fields(V& v, ExperimentSpeeds::Run& r) {
+  v("name", r.name);
+  v.list("speeds", r.speeds);
+}
+
+template <class V>
+void fields(V& v, ExperimentSpeeds& s) {
+  v.list("runs", s.runs);
+}
+
 namespace {
 
-// Options that change neither the weights nor what a number means.
-const std::set<std::string, std::less<>> kImmaterial = {
-    "data", "out", "seed", "threads", "eval-every", "eval-tokens", "save-every", "save-minutes", "keep", "log-every"};
-
-struct Config {
-  RunRecord record;     // position, length and seed
-  std::string variant;  // everything else that matters
-};
-
-Config read_config(const RunDir& run) {
-  Config config;
-  const std::string path = run.config().string();
-  toml::table table = read_toml(run.config());
-  config.record.position = table["position"].value_or(std::string());
-  config.record.train_length = table["length"].value_or(int64_t{0});
-  if (const auto seed = table["seed"].value<int64_t>()) config.record.seed = *seed;
-  for (const std::string& key : kImmaterial) table.erase(key);
+std::string value_text(const toml::node& value) {
+  if (const auto* text = value.as_string()) return text->get();
+  if (const auto* number = value.as_floating_point()) return fmt::format("{}", number->get());
   std::ostringstream text;
-  text << table;
-  config.variant = text.str();
-  require(!config.record.position.empty() && config.record.train_length > 0,
-          "{}: 'position' or 'length' is missing. Is it the directory of a run?", path);
-  config.record.name = run.path().filename().string();
-  return config;
+  value.visit([&](const auto& v) { text << v; });
+  return text.str();
+}
+
+OptionValues all_options(const RunDir& run) {
+  OptionValues options;
+  for (const auto& [key, value] : read_toml(run.config())) {
+    if (!value.is_table()) options[std::string(key.str())] = value_text(value);
+  }
+  return options;
+}
+
+OptionValues material(OptionValues options) {
+  std::erase_if(options, [](const auto& option) { return is_immaterial(option.first); });
+  return options;
+}
+
+RunRecord read_config(const RunDir& run) {
+  RunRecord record;
+  record.name = run.path().filename().string();
+  OptionValues options = all_options(run);
+  const auto of = [&](const char* name) -> std::string {
+    const auto found = options.find(name);
+    return found == options.end() ? "" : found->second;
+  };
+  const auto count = [&](const char* name) -> OptionalCount {
+    const std::string text = of(name);
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc() && end == text.data() + text.size() && value >= 0 ? OptionalCount(value) : std::nullopt;
+  };
+  record.position = of("position");
+  record.train_length = count("length").value_or(0);
+  record.seed = count("seed");
+  record.planned_steps = count("steps");
+  require(!record.position.empty() && record.train_length > 0,
+          "{}: 'position' or 'length' is missing. Is it the directory of a run?", run.config().string());
+  record.options = material(std::move(options));
+  return record;
 }
 
 // Evaluations of the same weights on the same text in the same precision.
@@ -62,8 +94,12 @@ void add(RunRecord& run, EvaluationLine line) {
 
 }  // namespace
 
+OptionValues read_options(const RunDir& run) { return material(all_options(run)); }
+
 std::vector<RunRecord> read_run(const RunDir& run) {
-  const Config config = read_config(run);
+  RunRecord common = read_config(run);
+  common.curve = read_metrics(run);
+  if (!common.curve.empty()) common.steps = common.curve.back().step, common.tokens = common.curve.back().tokens;
   std::vector<RunRecord> records;
   std::vector<Subject> subjects;
   const std::vector<Json> lines = fs::exists(run.evals()) ? read_records(run.evals()) : std::vector<Json>{};
@@ -75,23 +111,54 @@ std::vector<RunRecord> read_run(const RunDir& run) {
                           line.results[0].precision.value_or("f32")};
     const auto place = static_cast<size_t>(std::ranges::find(subjects, subject) - subjects.begin());
     if (place == subjects.size()) {
-      records.push_back(config.record);
+      records.push_back(common);
       subjects.push_back(subject);
     }
     add(records[place], std::move(line));
   }
-  if (records.empty()) records.push_back(config.record), subjects.emplace_back();
-  for (size_t i = 0; i < records.size(); ++i) {
-    records[i].curve = read_metrics(run);
-    records[i].variant = fmt::format("{}\nstep {}, text {}, {}", config.variant, subjects[i].step.value_or(-1),
-                                     subjects[i].data.value_or("?"), subjects[i].precision);
-    if (records.size() > 1) {
-      records[i].name += subjects[i].step ? fmt::format(", step {}", *subjects[i].step) : fmt::format(", {}", i + 1);
-      if (subjects[i].data) records[i].name += fmt::format(", text {}", subjects[i].data->substr(0, 8));
-      if (subjects[i].precision != "f32") records[i].name += ", " + subjects[i].precision;
-    }
+  if (records.empty()) records.push_back(common), subjects.emplace_back();
+  for (size_t i = 0; records.size() > 1 && i < records.size(); ++i) {
+    records[i].name += subjects[i].step ? fmt::format(", step {}", *subjects[i].step) : fmt::format(", {}", i + 1);
+    if (subjects[i].data) records[i].name += fmt::format(", text {}", subjects[i].data->substr(0, 8));
+    if (subjects[i].precision != "f32") records[i].name += ", " + subjects[i].precision;
   }
   return records;
+}
+
+ExperimentSpeeds read_speeds(const ExperimentDir& dir) {
+  if (!fs::exists(dir.speeds())) return {};
+  return read_fields<ExperimentSpeeds>(read_json(dir.speeds()), dir.speeds().string());
+}
+
+void write_speeds(const ExperimentDir& dir, const ExperimentSpeeds& speeds) {
+  write_json(dir.speeds(), write_fields(speeds));
+}
+
+Results read_experiment(const ExperimentDir& dir) {
+  Results results = Results::from_json(read_json(dir.plan()), dir.plan().string());
+  std::vector<std::string> names = results.planned_runs;
+  if (names.empty() && fs::is_directory(dir.runs())) {  // of an older version: whatever is there
+    for (const auto& entry : fs::directory_iterator(dir.runs())) names.push_back(entry.path().filename().string());
+    std::ranges::sort(names);
+  }
+  const ExperimentSpeeds speeds = read_speeds(dir);
+  for (const std::string& name : names) {
+    const RunDir run = dir.run(name);
+    if (fs::exists(run.record())) {
+      results.runs.push_back(run_from_json(read_json(run.record()), run.record().string()));
+    } else if (fs::exists(run.config())) {
+      RunRecord record = read_config(run);
+      record.train_data = results.data.train_data;
+      record.curve = read_metrics(run);
+      record.steps = record.curve.empty() ? 0 : record.curve.back().step;
+      results.runs.push_back(std::move(record));
+    } else {
+      continue;
+    }
+    const auto found = std::ranges::find(speeds.runs, name, &ExperimentSpeeds::Run::name);
+    if (found != speeds.runs.end()) results.runs.back().speeds = found->speeds;
+  }
+  return results;
 }
 
 }  // namespace longshot

@@ -10,6 +10,7 @@
 //
 //   DIR/compare.json       what the comparison is: its options, fixed when it begins
 //   DIR/runs/NAME/         a RUN, and in it run.json (its record once tested), equal-time.json (its number of steps)
+//   DIR/speeds.json        how fast the models run, measured in turn
 //   DIR/results.json       the records of all runs
 //   DIR/report.html, DIR/figures/
 #pragma once
@@ -55,6 +56,7 @@ class ExperimentDir {
   fs::path plan() const { return dir_ / "compare.json"; }
   fs::path runs() const { return dir_ / "runs"; }
   RunDir run(const std::string& name) const { return RunDir(runs() / name); }
+  fs::path speeds() const { return dir_ / "speeds.json"; }
   fs::path results() const { return dir_ / "results.json"; }
   fs::path report() const { return dir_ / "report.html"; }
   fs::path figures() const { return dir_ / "figures"; }
