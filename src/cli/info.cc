@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -10,6 +11,7 @@
 #include "formats/safetensors.h"
 #include "run/biases.h"
 #include "run/loaded_model.h"
+#include "run/read_run.h"
 
 namespace longshot {
 namespace {
@@ -40,10 +42,12 @@ class InfoCommand : public Command {
   int run() override {
     const fs::path path = args[0];
     require(fs::exists(path), "{}: no such file or directory", path.string());
+    if (fs::exists(ExperimentDir(path).plan())) return print_experiment(ExperimentDir(path));
     if (fs::exists(path / kStateFile) || fs::exists(RunDir(path).checkpoints())) return print_checkpoint(path);
     if (path.extension() == ".safetensors") return print_safetensors(path);
     if (print_token_info(path, json_) || print_torch_info(path, json_)) return 0;
-    fail("{}: neither a run, a checkpoint, a token set, a tokenizer, a safetensors nor a PyTorch file", path.string());
+    fail("{}: neither a run, a comparison, a checkpoint, a token set, a tokenizer, a safetensors nor a PyTorch file",
+         path.string());
   }
 
  private:
@@ -91,6 +95,37 @@ class InfoCommand : public Command {
                  std::exp(best->valid_loss));
     }
     return 0;
+  }
+
+  int print_experiment(const ExperimentDir& dir) {
+    const Results results = read_experiment(dir);
+    if (json_) {
+      fmt::print("{}\n", dump_json(results.to_json(), 2));
+      return 0;
+    }
+    const auto finished = std::ranges::count_if(results.runs, [](const RunRecord& r) { return r.finished(); });
+    fmt::print("comparison    {}\nbegun         {} with longshot {}\ndata          {}, {} tokenizer\n",
+               printable(dir.path().string()), printable(results.date), printable(results.version),
+               printable(results.data.name), printable(results.data.tokenizer));
+    fmt::print("models        {} of {} trained and tested\n\n", finished,
+               std::max(results.planned_runs.size(), results.runs.size()));
+    for (const std::string& name : results.planned_runs) {
+      const auto run = std::ranges::find(results.runs, name, &RunRecord::name);
+      const bool begun = run != results.runs.end();
+      fmt::print("{:<32}{}\n", printable(name), begun ? state_text(*run) : "not begun");
+    }
+    return 0;
+  }
+
+  static std::string state_text(const RunRecord& run) {
+    if (!run.finished()) return fmt::format("step {} of {}", run.steps.value_or(0), run.planned_steps.value_or(0));
+    if (run.evals.empty()) return "trained, not tested";
+    std::string text = "perplexity";
+    for (const EvalRecord& e : run.evals) {
+      if (e.mode != run.evals.front().mode) continue;
+      text += e.perplexity ? fmt::format(" {:.2f} at {}", *e.perplexity, e.length) : fmt::format(" - at {}", e.length);
+    }
+    return text;
   }
 
   int print_safetensors(const fs::path& path) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <set>
@@ -14,7 +15,11 @@
 namespace longshot {
 namespace {
 
-using Points = std::vector<std::pair<double, double>>;
+struct RunPoint {
+  double x = 0, y = 0;
+  OptionalNumber error{};  // standard error, of one run
+};
+using Points = std::vector<RunPoint>;
 
 int colour_of(const std::vector<std::string>& positions, const std::string& position) {
   const auto index = std::find(positions.begin(), positions.end(), position) - positions.begin();
@@ -32,13 +37,18 @@ std::string sentence(std::string text) {
   return text + ".";
 }
 
-// Mean and spread over a group's seeds at each x that all finite values share.
+// Mean and spread over a group's seeds at each x that all finite values share; of one seed, two standard errors.
 std::vector<ChartPoint> averaged(const Group& group, const std::function<Points(const RunRecord&)>& points_of) {
   std::map<double, std::vector<double>> values;
+  std::map<double, OptionalNumber> errors;
   for (const RunRecord* run : group.runs)
-    for (const auto& [x, y] : points_of(*run)) values[x].push_back(y);
+    for (const RunPoint& p : points_of(*run)) values[p.x].push_back(p.y), errors[p.x] = p.error;
   std::vector<ChartPoint> points;
-  for (const auto& [x, ys] : values) points.push_back(chart_point(x, *stat_of(ys)));
+  for (const auto& [x, ys] : values) {
+    points.push_back(chart_point(x, *stat_of(ys)));
+    const OptionalNumber& error = errors[x];
+    if (ys.size() == 1 && error) points.back().low = ys[0] - 2 * *error, points.back().high = ys[0] + 2 * *error;
+  }
   return points;
 }
 
@@ -66,9 +76,14 @@ Mark train_mark(int64_t length) { return {static_cast<double>(length), fmt::form
 std::vector<ChartPoint> perplexity_points(const Group& group, const EvalProtocol& protocol,
                                           const std::vector<int64_t>& lengths) {
   std::vector<ChartPoint> points;
-  for (const int64_t length : lengths)
-    if (const Measured m = group.perplexity(protocol, length); m.stat)
-      points.push_back(chart_point(static_cast<double>(length), *m.stat));
+  for (const int64_t length : lengths) {
+    const Measured m = group.perplexity(protocol, length);
+    if (!m.stat) continue;
+    points.push_back(chart_point(static_cast<double>(length), *m.stat));
+    if (m.stat->count > 1 || !m.text_error) continue;
+    points.back().low = m.stat->mean - 2 * *m.text_error;
+    points.back().high = m.stat->mean + 2 * *m.text_error;
+  }
   return points;
 }
 
@@ -108,6 +123,13 @@ std::vector<Chart> charts_by_length(const Results& results, const Chart& model,
     if (!chart.empty()) charts.push_back(std::move(chart));
   }
   return charts;
+}
+
+// Median and range of the rounds; nothing where it was not measured in turn: a speed taken once says little.
+std::optional<Stat> measured_speed(const Group& group, const std::string& work, int64_t length) {
+  const SpeedRecord* speed = group.speed(work, length);
+  if (!speed) return std::nullopt;
+  return Stat{.mean = speed->median, .low = speed->low, .high = speed->high, .count = 2};
 }
 
 struct Cost {
@@ -218,7 +240,7 @@ std::vector<Chart> position_loss_charts(const Results& results) {
       [](const RunRecord& run) {
         Points points;
         for (const PositionLoss& p : run.per_position)  // the middle of the bin; t = 0 stands at 1 on the log axis
-          if (p.loss) points.emplace_back(1 + static_cast<double>(p.from + p.to - 1) / 2, *p.loss);
+          if (p.loss) points.push_back({1 + static_cast<double>(p.from + p.to - 1) / 2, *p.loss, p.standard_error});
         return points;
       },
       true);
@@ -230,15 +252,16 @@ std::vector<Chart> decomposition_charts(const Results& results) {
     const char* title;
     const char* note;
     double Decomposition::*field;
+    OptionalNumber Decomposition::*error;
   };
-  const Term terms[] = {{"relief", "Fewer early tokens",
+  const Term terms[] = {{"relief", "Curse relief: fewer early tokens",
                          "Part of the change that comes from a smaller share of tokens with little context. "
                          "Below zero: a gain.",
-                         &Decomposition::curse_relief},
-                        {"beyond", "Context beyond the training length",
+                         &Decomposition::curse_relief, &Decomposition::curse_relief_error},
+                        {"beyond", "Context beyond L",
                          "Part of the change that comes from tokens with more context than was trained. "
                          "Below zero: the model uses it; above: it is harmed.",
-                         &Decomposition::beyond}};
+                         &Decomposition::beyond, &Decomposition::beyond_error}};
   std::vector<Chart> charts;
   for (const Term& term : terms) {
     std::set<int64_t> lengths;
@@ -254,7 +277,7 @@ std::vector<Chart> decomposition_charts(const Results& results) {
         [&](const RunRecord& run) {
           Points points;
           for (const Decomposition& d : run.decomposition)
-            points.emplace_back(static_cast<double>(d.length), d.*term.field);
+            points.push_back({static_cast<double>(d.length), d.*term.field, d.*term.error});
           return points;
         },
         true);
@@ -269,17 +292,13 @@ std::vector<Chart> decomposition_charts(const Results& results) {
 
 std::vector<Chart> cost_charts(const Results& results) {
   const auto groups = groups_of(results);
-  const auto protocols = protocols_of(results);
   const int64_t length = main_train_length(groups);
   const auto here = groups_at(groups, length);
   const std::string reference = reference_method(results);
   const Cost costs[] = {
-      {"train-speed", "Training speed", [](const Group& g) { return g.of(&RunRecord::train_tokens_per_second); },
+      {"train-speed", "Training speed", [&](const Group& g) { return measured_speed(g, "training", length); },
        &PaperCost::train_speed},
-      {"eval-speed", "Evaluation speed",
-       [&](const Group& g) {
-         return protocols.empty() ? std::nullopt : g.of(&EvalRecord::tokens_per_second, protocols[0], length);
-       },
+      {"eval-speed", "Evaluation speed", [&](const Group& g) { return measured_speed(g, "evaluation", length); },
        &PaperCost::eval_speed},
       {"train-memory", "Memory in training", [](const Group& g) { return g.of(&RunRecord::train_peak_memory_bytes); },
        &PaperCost::memory}};
@@ -326,7 +345,7 @@ std::vector<Chart> training_charts(const Results& results) {
     const auto points_of = [&](const RunRecord& run) {
       Points points;
       for (const MetricsRecord& p : run.curve)
-        if (p.*field) points.emplace_back(static_cast<double>(p.step), *(p.*field));
+        if (p.*field) points.push_back({static_cast<double>(p.step), *(p.*field)});
       return points;
     };
     return charts_by_length(results, model, points_of, false);
@@ -338,6 +357,41 @@ std::vector<Chart> training_charts(const Results& results) {
   return charts;
 }
 
+std::vector<Chart> time_charts(const Results& results) {
+  std::vector<Chart> charts;
+  const auto positions = positions_of(results);
+  const auto groups = groups_of(results);
+  std::set<int64_t> lengths;
+  for (const RunRecord& run : results.runs)
+    for (const MetricsRecord& m : run.curve)
+      for (const ValidLoss& v : m.valid_losses) lengths.insert(v.length);
+  for (const int64_t length : lengths) {
+    Chart chart{
+        .id = fmt::format("time-N{}", length),
+        .title = fmt::format("Perplexity at {} while training", length),
+        .note = fmt::format("Validation in windows of {}. Time is that of training alone, at the speed measured in "
+                            "turn where it was.",
+                            length),
+        .x = {.label = "training time (seconds)"},
+        .y = {.label = fmt::format("perplexity per {}", unit_of(results)), .log = true}};
+    int dash = 0;
+    for (const Group& group : groups) {
+      const auto points_of = [&](const RunRecord& run) {
+        Points points;
+        for (const TimedLoss& t : validations_at(group, run, length)) points.push_back({t.seconds, std::exp(t.loss)});
+        return points;
+      };
+      Series series{.label = group.text(),
+                    .colour = colour_of(positions, group.position),
+                    .dash = dash++ % 4,
+                    .points = thinned(averaged(group, points_of), 300)};
+      if (series.points.size() > 1) chart.series.push_back(std::move(series));
+    }
+    if (!chart.empty()) charts.push_back(std::move(chart));
+  }
+  return charts;
+}
+
 std::vector<Chart> all_charts(const Results& results) {
   std::vector<Chart> all = perplexity_charts(results);
   const auto add = [&](const std::vector<Chart>& charts) { all.insert(all.end(), charts.begin(), charts.end()); };
@@ -346,6 +400,7 @@ std::vector<Chart> all_charts(const Results& results) {
   add(decomposition_charts(results));
   add(cost_charts(results));
   add(training_charts(results));
+  add(time_charts(results));
   return all;
 }
 

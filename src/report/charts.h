@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "report/chart.h"
-#include "report/summary.h"
+#include "report/findings.h"
 
 namespace longshot {
 
@@ -13,11 +13,13 @@ std::vector<Chart> perplexity_charts(const Results& results);
 // Figure 4); empty() with fewer than two training lengths.
 Chart grid_chart(const Results& results);
 std::vector<Chart> position_loss_charts(const Results& results);
-// Two charts per training length: what fewer early tokens gain, and what context beyond L gains or costs.
+// Two charts per training length: curse relief, and what context beyond L gains or costs.
 std::vector<Chart> decomposition_charts(const Results& results);
 // Training speed, evaluation speed, training memory, each relative to a reference method, beside the paper's.
 std::vector<Chart> cost_charts(const Results& results);
 std::vector<Chart> training_charts(const Results& results);
+// Perplexity at a length against training time, a chart per length that was validated at while training.
+std::vector<Chart> time_charts(const Results& results);
 
 // All of the above that are not empty, in this order.
 std::vector<Chart> all_charts(const Results& results);

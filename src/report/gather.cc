@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -22,16 +21,39 @@ void append(Results& all, Results more, const std::string& source) {
     return;
   }
   std::move(more.runs.begin(), more.runs.end(), std::back_inserter(all.runs));
+  all.planned_runs.insert(all.planned_runs.end(), more.planned_runs.begin(), more.planned_runs.end());
+  if (all.data.tokenizer != more.data.tokenizer) all.data.tokenizer.clear();
   if (!more.command.empty()) all.command += (all.command.empty() ? "" : "\n") + more.command;
 }
 
-// A variant that only runs' directories know is long; it is named after its first run.
-void name_variants(Results& all) {
-  std::map<std::string, std::string> names;
-  for (RunRecord& run : all.runs) {
-    if (!run.variant || run.variant->find('\n') == std::string::npos) continue;
-    run.variant = names.try_emplace(*run.variant, run.name).first->second;
+// "name=PATH", where no file is called so.
+struct Named {
+  std::optional<std::string> label;
+  fs::path path;
+};
+
+Named named(const fs::path& given) {
+  const std::string text = given.string();
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || fs::exists(given)) return {std::nullopt, given};
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+Results read_results_at(const fs::path& path, const std::string& given) {
+  if (fs::is_regular_file(path)) return read_results(path);
+  if (const ExperimentDir experiment(path); fs::is_regular_file(experiment.plan())) return read_experiment(experiment);
+  if (fs::is_regular_file(path / "results.json")) return read_results(path / "results.json");
+  Results results;
+  if (const RunDir run(path); fs::is_regular_file(run.record())) {
+    results.runs = {run_from_json(read_json(run.record()), run.record().string())};
+  } else {
+    require(fs::is_regular_file(run.config()),
+            "{}: neither a results file nor a directory with compare.json, results.json, run.json or config.toml",
+            given);
+    results.runs = read_run(run);
+    results.config = read_text(run.config());
   }
+  return results;
 }
 
 }  // namespace
@@ -41,24 +63,15 @@ Results gather_results(const std::vector<fs::path>& paths, const Watch& watch) {
   double done = 0;
   for (const fs::path& given : paths) {
     watch.at(done++ / static_cast<double>(paths.size()));
-    fs::path path = fs::absolute(given).lexically_normal();
+    const Named argument = named(given);
+    fs::path path = fs::absolute(argument.path).lexically_normal();
     if (!path.has_filename()) path = path.parent_path();  // "runs/a/" names the same as "runs/a"
-    Results more;
-    if (fs::is_regular_file(path)) {
-      more = read_results(path);
-    } else if (fs::is_regular_file(path / "results.json")) {
-      more = read_results(path / "results.json");
-    } else if (fs::is_regular_file(path / "run.json")) {
-      more.runs = {run_from_json(read_json(path / "run.json"), (path / "run.json").string())};
-    } else {
-      require(fs::is_regular_file(path / "config.toml"),
-              "{}: neither a results file nor a directory with results.json, run.json or config.toml", given.string());
-      more.runs = read_run(RunDir(path));
-      more.config = read_text(path / "config.toml");
+    Results more = read_results_at(path, given.string());
+    if (argument.label) {
+      for (RunRecord& run : more.runs) run.label = argument.label;
     }
-    append(all, std::move(more), path.filename().string());
+    append(all, std::move(more), argument.label.value_or(path.filename().string()));
   }
-  name_variants(all);
   watch.at(1);
   return all;
 }

@@ -7,6 +7,7 @@
 
 #include "report/assets.h"
 #include "report/charts.h"
+#include "report/findings.h"
 #include "report/svg.h"
 #include "report/tables.h"
 #include "report/text.h"
@@ -63,17 +64,17 @@ struct Section {
   std::string body;  // HTML
 };
 
-std::string cards_html(const Results& results, const std::vector<Extrapolation>& all, int64_t train_length) {
+std::string cards_html(const Results& results, const std::vector<Extrapolation>& all) {
   const auto positions = positions_of(results);
   std::string out = "<div class=\"cards\">\n";
   for (const Extrapolation& e : all) {
-    if (e.group->train_length != train_length) continue;
     const auto colour = std::find(positions.begin(), positions.end(), e.group->position) - positions.begin();
     out += fmt::format(
         "<div class=\"card c{}\"><div class=\"method\">{}</div><div class=\"verdict\">{}</div><div "
         "class=\"numbers\">{} at {} → {} at {}<br/>{:.3g} times the length</div></div>\n",
-        colour % kGrey, escape_html(e.group->text()), e.verdict(), perplexity_text(e.at_train_length), train_length,
-        perplexity_text(e.at_longest), e.longest, static_cast<double>(e.longest) / static_cast<double>(train_length));
+        colour % kGrey, escape_html(e.group->text()), e.verdict(), perplexity_text(e.at_train_length),
+        e.group->train_length, perplexity_text(e.at_longest), e.longest,
+        static_cast<double>(e.longest) / static_cast<double>(e.group->train_length));
   }
   return out + "</div>\n";
 }
@@ -83,11 +84,12 @@ Section findings_section(const Results& results, const std::vector<Group>& group
                   "Each model was trained on short sequences and tested, unchanged, on longer ones. "
                   "Perplexity: lower is better.",
                   ""};
-  const auto all = extrapolations(groups, protocol, lengths_of(results, protocol));
-  if (all.empty()) return section;
-  section.body += cards_html(results, all, main_train_length(groups));
-  section.body += fmt::format("<p class=\"note\">Perplexity per token; {}.</p>\n", escape_html(protocol.text()));
-  section.body += html_text(extrapolation_table(all));
+  const auto lengths = lengths_of(results, protocol);
+  if (const auto rows = answers(groups, protocol, lengths); !rows.empty())
+    section.body += html_text(answer_table(rows, protocol, unit_of(results)));
+  if (const auto all = extrapolations(groups, protocol, lengths); !all.empty())
+    section.body += cards_html(results, all) + html_text(extrapolation_table(all));
+  if (!section.body.empty()) section.body += html_text(configuration_table(groups));
   return section;
 }
 
@@ -103,6 +105,7 @@ Section saving_section(const std::vector<Group>& groups, const EvalProtocol& pro
   const auto all = savings(groups, protocol);
   if (all.empty()) return section;
   section.body += fmt::format("<p class=\"headline\">{}</p>\n", escape_html(all[0].sentence()));
+  if (const auto times = sooner(groups); !times.empty()) section.body += html_text(sooner_table(times));
   std::vector<Saving> main = all;
   std::erase_if(main, [&](const Saving& s) { return s.shorter->position != all[0].shorter->position; });
   section.body += html_text(saving_table(main));
@@ -179,8 +182,9 @@ Section cost_section(const Results& results) {
 
 Section training_section(const Results& results) {
   Section section{"training", "Training", "All methods see the same batches in the same order.", ""};
-  const auto charts = training_charts(results);
-  if (!charts.empty()) section.body = charts_html(charts);
+  const auto charts = training_charts(results), times = time_charts(results);
+  if (!times.empty()) section.body += charts_html(times);
+  if (!charts.empty()) section.body += charts_html(charts);
   return section;
 }
 
@@ -237,6 +241,18 @@ Section origin_section(const Results& results, const PageOptions& options) {
   section.body += "</p>\n";
   if (!options.note.empty()) section.body += fmt::format("<p class=\"note\">{}</p>\n", escape_html(options.note));
   return section;
+}
+
+// What is still to come.
+std::string unfinished_html(const Results& results) {
+  size_t finished = 0, begun = 0;
+  for (const RunRecord& run : results.runs) ++(run.finished() ? finished : begun);
+  const size_t planned = std::max(results.planned_runs.size(), results.runs.size());
+  if (finished == planned) return "";
+  return fmt::format(
+      "<p class=\"warning\">Not finished: {} of {} models are trained and tested, {} in training. What follows is of "
+      "those.</p>\n",
+      finished, planned, begun);
 }
 
 std::string facts_line(const Results& results) {
@@ -297,6 +313,7 @@ std::string page_html(const Results& results, const PageOptions& options) {
       "<button type=\"button\" class=\"theme\" id=\"theme\">Light / "
       "dark</button>\n</nav>\n</header>\n<main>\n",
       facts_line(results), navigation);
+  out += unfinished_html(results);
   if (options.chart_js.empty())
     out +=
         "<p class=\"warning\">Chart.js was not found when this page was made (Debian package "

@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <set>
 #include <tuple>
 
-#include "report/table.h"
+#include "base/statistics.h"
 #include "report/text.h"
 
 namespace longshot {
@@ -54,19 +53,59 @@ std::optional<Stat> stat_of_evals(const Group& group, Field EvalRecord::*field, 
   return stat_of(values);
 }
 
-OptionalNumber saved(const std::optional<Stat>& shorter, const std::optional<Stat>& longer) {
-  if (!shorter || !longer || longer->mean <= 0) return std::nullopt;
-  return 1 - shorter->mean / longer->mean;
+// Everything a number depends on but the seed, by name.
+OptionValues configuration_of(const RunRecord& run) {
+  OptionValues all;
+  for (const auto& [name, value] : run.options)
+    if (!is_immaterial(name)) all[name] = value;
+  if (run.options.empty()) all["variant"] = run.variant.value_or("");
+  all["position"] = run.position;
+  all["length"] = fmt::to_string(run.train_length);
+  if (run.label) all["label"] = *run.label;
+  if (run.train_data) all["training text"] = run.train_data->substr(0, 8);
+  if (!run.finished()) all["steps done"] = fmt::to_string(run.steps.value_or(0));
+  if (run.evals.empty()) return all;
+  const EvalRecord& eval = run.evals.front();
+  if (eval.step) all["step"] = fmt::to_string(*eval.step);
+  all["evaluated in"] = eval.precision.value_or("f32");
+  if (eval.data) all["text"] = eval.data->substr(0, 8);
+  return all;
 }
 
-std::string change_text(double fraction, const char* less, const char* more) {
-  return fmt::format("{:.0f}% {}", 100 * std::abs(fraction), fraction >= 0 ? less : more);
+// In what a configuration differs from the others, shortly.
+std::string differences(const OptionValues& own, const std::vector<OptionValues>& all) {
+  std::vector<std::string> parts;
+  for (const auto& [name, value] : own) {
+    if (name == "position" || name == "length" || name == "label" || name == "variant") continue;
+    const auto differs = [&](const OptionValues& other) {
+      const auto found = other.find(name);
+      return found == other.end() || found->second != value;
+    };
+    if (std::any_of(all.begin(), all.end(), differs)) parts.push_back(fmt::format("{} {}", name, value));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+// Groups of one method and training length get labels that tell them apart.
+void tell_apart(std::span<Group> groups) {
+  for (Group& group : groups) {
+    const RunRecord& run = *group.runs.front();
+    if (run.label) group.label = *run.label;
+    const auto same = [&](const Group& other) { return &other != &group && other.runs.front()->label == run.label; };
+    if (std::none_of(groups.begin(), groups.end(), same)) continue;
+    const auto same_variant = [&](const Group& other) {
+      return &other != &group && other.runs.front()->variant == run.variant;
+    };
+    const bool named = run.variant && std::none_of(groups.begin(), groups.end(), same_variant);
+    const bool brief = !group.differs.empty() && group.differs.size() <= 40;
+    group.label += fmt::format(" ({})", named ? *run.variant : brief ? group.differs : run.name);
+  }
 }
 
 }  // namespace
 
 bool EvalProtocol::matches(const EvalRecord& e) const {
-  return e.mode == mode && e.split == split && e.score == score &&
+  return e.mode == mode && e.split == split && e.score == score && e.data == data && e.tokens == tokens &&
          (mode == "nonoverlapping" || stride == kStrideOfLength || e.stride == stride);
 }
 
@@ -76,28 +115,29 @@ std::string EvalProtocol::windows() const {
 }
 
 std::string EvalProtocol::text() const {
-  return fmt::format("{}, {} split, {}", windows(), split,
-                     score == "same" ? "the same tokens scored at every length" : "all tokens scored");
+  return fmt::format("{}, {} split, {} tokens{}", windows(), split, tokens,
+                     score == "same" ? ", the same at every length" : ": all of it");
 }
 
 std::optional<Stat> stat_of(const std::vector<double>& values) {
   if (values.empty()) return std::nullopt;
-  const auto n = static_cast<double>(values.size());
-  Stat stat{.mean = std::accumulate(values.begin(), values.end(), 0.0) / n,
-            .low = *std::min_element(values.begin(), values.end()),
-            .high = *std::max_element(values.begin(), values.end()),
-            .count = values.size()};
-  double squares = 0;
-  for (const double v : values) squares += (v - stat.mean) * (v - stat.mean);
-  if (values.size() > 1) stat.deviation = std::sqrt(squares / (n - 1));
-  return stat;
+  return Stat{.mean = mean_of(values),
+              .low = *std::min_element(values.begin(), values.end()),
+              .high = *std::max_element(values.begin(), values.end()),
+              .deviation = standard_deviation(values),
+              .count = values.size()};
 }
 
 Measured Group::perplexity(const EvalProtocol& protocol, int64_t length) const {
   Measured measured;
-  for (const RunRecord* run : runs)
-    for (const EvalRecord& e : run->evals)
-      measured.asked = measured.asked || (e.length == length && protocol.matches(e));
+  for (const RunRecord* run : runs) {
+    for (const EvalRecord& e : run->evals) {
+      if (e.length != length || !protocol.matches(e)) continue;
+      measured.asked = true;
+      // exp(l + s) - exp(l), to first order.
+      if (e.perplexity && e.standard_error) measured.text_error = *e.perplexity * *e.standard_error;
+    }
+  }
   measured.stat = of(&EvalRecord::perplexity, protocol, length);
   return measured;
 }
@@ -109,6 +149,13 @@ std::optional<Stat> Group::of(OptionalNumber EvalRecord::*field, const EvalProto
 }
 std::optional<Stat> Group::of(OptionalCount EvalRecord::*field, const EvalProtocol& protocol, int64_t length) const {
   return stat_of_evals(*this, field, protocol, length);
+}
+
+const SpeedRecord* Group::speed(const std::string& work, int64_t length) const {
+  for (const RunRecord* run : runs)
+    for (const SpeedRecord& s : run->speeds)
+      if (s.work == work && s.length == length) return &s;
+  return nullptr;
 }
 
 std::string Group::text() const { return fmt::format("{} trained at {}", label, train_length); }
@@ -128,36 +175,47 @@ std::vector<int64_t> train_lengths_of(const Results& results) {
 
 std::vector<Group> groups_of(const Results& results) {
   std::vector<Group> groups;
+  std::vector<OptionValues> configurations;
   for (const std::string& position : positions_of(results))
-    for (const int64_t length : train_lengths_of(results)) {
-      const size_t first = groups.size();
+    for (const int64_t length : train_lengths_of(results))
       for (const RunRecord& run : results.runs) {
         if (run.position != position || run.train_length != length) continue;
-        const std::string variant = run.variant.value_or("");
-        const auto same = [&](const Group& g) { return g.variant == variant; };
-        auto group = std::find_if(groups.begin() + static_cast<int64_t>(first), groups.end(), same);
-        if (group == groups.end()) {
-          groups.push_back(
-              {.position = position, .variant = variant, .label = method_title(position), .train_length = length});
-          group = groups.end() - 1;
+        OptionValues own = configuration_of(run);
+        const auto at = static_cast<size_t>(std::ranges::find(configurations, own) - configurations.begin());
+        if (at == groups.size()) {
+          groups.push_back({.position = position,
+                            .label = method_title(position),
+                            .differs = "",
+                            .train_length = length,
+                            .finished = run.finished()});
+          configurations.push_back(std::move(own));
         }
-        group->runs.push_back(&run);
+        groups[at].runs.push_back(&run);
       }
-      if (groups.size() - first < 2) continue;
-      for (size_t g = first; g < groups.size(); ++g)
-        groups[g].label +=
-            fmt::format(" ({})", groups[g].variant.empty() ? groups[g].runs[0]->name : groups[g].variant);
-    }
+  for (size_t g = 0; g < groups.size(); ++g) groups[g].differs = differences(configurations[g], configurations);
+  for (size_t first = 0, last = 0; first < groups.size(); first = last) {
+    const auto alike = [&](const Group& g) {
+      return g.position == groups[first].position && g.train_length == groups[first].train_length;
+    };
+    for (last = first; last < groups.size() && alike(groups[last]);) ++last;
+    tell_apart(std::span(groups).subspan(first, last - first));
+  }
   return groups;
 }
 
 std::vector<EvalProtocol> protocols_of(const Results& results) {
   const bool follows = stride_follows_length(results);
   std::vector<EvalProtocol> protocols;
+  std::map<size_t, size_t> records;  // of a protocol
   for (const RunRecord& run : results.runs)
     for (const EvalRecord& e : run.evals) {
       const bool fixed = e.mode == "sliding" && !follows;
-      add_once(protocols, EvalProtocol{e.mode, e.split, e.score, fixed ? e.stride : EvalProtocol::kStrideOfLength});
+      add_once(protocols, EvalProtocol{.mode = e.mode,
+                                       .split = e.split,
+                                       .score = e.score,
+                                       .stride = fixed ? e.stride : EvalProtocol::kStrideOfLength,
+                                       .data = e.data,
+                                       .tokens = e.tokens});
     }
   std::stable_partition(protocols.begin(), protocols.end(),
                         [](const EvalProtocol& p) { return p.mode == "nonoverlapping"; });
@@ -172,74 +230,12 @@ std::vector<int64_t> lengths_of(const Results& results, const EvalProtocol& prot
   return {lengths.begin(), lengths.end()};
 }
 
-const char* Extrapolation::verdict() const {
-  const double ratio = at_longest / at_train_length;
-  return ratio < 0.995 ? "improves" : ratio < 1.02 ? "holds" : ratio < 1.5 ? "degrades" : "breaks";
-}
+std::string unit_of(const Results& results) { return results.data.tokenizer == "byte" ? "byte" : "token"; }
 
-std::vector<Extrapolation> extrapolations(const std::vector<Group>& groups, const EvalProtocol& protocol,
-                                          const std::vector<int64_t>& lengths) {
-  std::vector<Extrapolation> all;
-  for (const Group& group : groups) {
-    const Measured start = group.perplexity(protocol, group.train_length);
-    if (!start.stat) continue;
-    Extrapolation e{.group = &group, .at_train_length = start.stat->mean, .best = start.stat->mean};
-    e.best_length = group.train_length;
-    for (const int64_t length : lengths) {
-      const Measured measured = group.perplexity(protocol, length);
-      if (length <= group.train_length || !measured.stat) continue;
-      e.longest = length, e.at_longest = measured.stat->mean;
-      if (e.at_longest < e.best) e.best = e.at_longest, e.best_length = length;
-    }
-    if (e.longest > 0) all.push_back(e);
-  }
-  return all;
-}
-
-bool Saving::same() const {
-  const double difference = std::abs(short_perplexity.mean - long_perplexity.mean);
-  const double spread = std::max(short_perplexity.deviation, long_perplexity.deviation);
-  return difference <= std::max(0.005 * long_perplexity.mean, spread);
-}
-
-std::string Saving::sentence() const {
-  const double change = short_perplexity.mean / long_perplexity.mean - 1;
-  std::string text =
-      fmt::format("{}, tested at {}, reaches perplexity {}; {} reaches {}: {}", shorter->text(), longer->train_length,
-                  perplexity_text(short_perplexity.mean), longer->text(), perplexity_text(long_perplexity.mean),
-                  same() ? std::string("the same within the spread")
-                         : fmt::format("{:.1f}% {}", 100 * std::abs(change), change < 0 ? "better" : "worse"));
-  std::vector<std::string> parts;
-  if (time_saved) parts.push_back(change_text(*time_saved, "less training time", "more training time"));
-  if (memory_saved) parts.push_back(change_text(*memory_saved, "less memory", "more memory"));
-  if (!parts.empty()) text += fmt::format(", for {}", fmt::join(parts, " and "));
-  return text + ".";
-}
-
-std::vector<Saving> savings(const std::vector<Group>& groups, const EvalProtocol& protocol) {
-  std::vector<Saving> all;
-  for (const Group& shorter : groups)
-    for (const Group& longer : groups) {
-      if (longer.train_length <= shorter.train_length) continue;
-      const Measured a = shorter.perplexity(protocol, longer.train_length);
-      const Measured b = longer.perplexity(protocol, longer.train_length);
-      if (!a.stat || !b.stat) continue;
-      Saving saving{.shorter = &shorter, .longer = &longer, .short_perplexity = *a.stat, .long_perplexity = *b.stat};
-      saving.time_saved = saved(shorter.of(&RunRecord::train_seconds), longer.of(&RunRecord::train_seconds));
-      saving.memory_saved =
-          saved(shorter.of(&RunRecord::train_peak_memory_bytes), longer.of(&RunRecord::train_peak_memory_bytes));
-      const auto fast = shorter.of(&RunRecord::train_tokens_per_second),
-                 slow = longer.of(&RunRecord::train_tokens_per_second);
-      if (fast && slow && slow->mean > 0) saving.speed_gained = fast->mean / slow->mean - 1;
-      all.push_back(saving);
-    }
-  const std::string first = groups.empty() ? "" : groups[0].position;
-  const auto rank = [&](const Saving& s) {
-    return std::tuple(s.shorter->position != first, s.shorter->train_length, s.longer->train_length,
-                      s.longer->position != "sinusoidal");
-  };
-  std::stable_sort(all.begin(), all.end(), [&](const Saving& a, const Saving& b) { return rank(a) < rank(b); });
-  return all;
+size_t most_seeds(const std::vector<Group>& groups) {
+  size_t most = 0;
+  for (const Group& group : groups) most = std::max(most, group.runs.size());
+  return most;
 }
 
 }  // namespace longshot

@@ -1,4 +1,4 @@
-// What the runs say together: seeds of one method averaged, protocols told apart, the saving stated.
+// What the runs say together: seeds of one configuration averaged, protocols told apart.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,11 +13,13 @@ struct EvalProtocol {
   static constexpr int64_t kStrideOfLength = 0;  // the stride changes with the length
   std::string mode, split, score;
   int64_t stride = kStrideOfLength;
+  std::optional<std::string> data{};  // hash of the split
+  int64_t tokens = 0;                 // scored
 
   bool operator==(const EvalProtocol&) const = default;
   bool matches(const EvalRecord& eval) const;
   std::string windows() const;  // "sliding windows, stride 32"
-  std::string text() const;     // that, the split, and which tokens are scored
+  std::string text() const;     // that, the split, how many tokens are scored and which
 };
 
 struct Stat {
@@ -29,13 +31,16 @@ std::optional<Stat> stat_of(const std::vector<double>& values);
 struct Measured {
   bool asked = false;  // some run has this evaluation; without a stat none of them was finite
   std::optional<Stat> stat;
+  OptionalNumber text_error{};  // standard error of the perplexity over the text, of one seed
 };
 
 // The runs that differ in nothing but the seed.
 struct Group {
-  std::string position, variant;
-  std::string label;  // the method's title, with the variant where several share method and training length
+  std::string position;
+  std::string label;    // the method's title, and what tells it from others of the same method and training length
+  std::string differs;  // the options in which it differs from other groups, with its values: "dim 256, lr 0.002"
   int64_t train_length = 0;
+  bool finished = true;
   std::vector<const RunRecord*> runs{};
 
   Measured perplexity(const EvalProtocol& protocol, int64_t length) const;
@@ -43,7 +48,8 @@ struct Group {
   std::optional<Stat> of(OptionalCount RunRecord::*field) const;
   std::optional<Stat> of(OptionalNumber EvalRecord::*field, const EvalProtocol& protocol, int64_t length) const;
   std::optional<Stat> of(OptionalCount EvalRecord::*field, const EvalProtocol& protocol, int64_t length) const;
-  std::string text() const;  // "ALiBi trained at 64"
+  const SpeedRecord* speed(const std::string& work, int64_t length) const;  // null: not measured
+  std::string text() const;                                                 // "ALiBi trained at 64"
 };
 
 // Pointers into `results`. ALiBi first, then the order in which the methods appear; lengths rise.
@@ -53,29 +59,8 @@ std::vector<int64_t> lengths_of(const Results& results, const EvalProtocol& prot
 std::vector<int64_t> train_lengths_of(const Results& results);
 std::vector<std::string> positions_of(const Results& results);
 
-// What becomes of a model past its training length.
-struct Extrapolation {
-  const Group* group = nullptr;
-  int64_t longest = 0, best_length = 0;
-  double at_train_length = 0, at_longest = 0, best = 0;
-  const char* verdict() const;  // by at_longest / at_train_length: improves, holds, degrades, breaks
-};
-std::vector<Extrapolation> extrapolations(const std::vector<Group>& groups, const EvalProtocol& protocol,
-                                          const std::vector<int64_t>& lengths);
-
-// Trained short and tested at N, against trained at N: the paper's main claim.
-struct Saving {
-  const Group* shorter = nullptr;
-  const Group* longer = nullptr;
-  Stat short_perplexity, long_perplexity;  // both at N = longer->train_length
-  // Fractions of the long training that the short one saves, 1 - short / long; of speed: gained, short / long
-  // - 1.
-  OptionalNumber time_saved{}, memory_saved{}, speed_gained{};
-  // Perplexities closer than half a percent, or than the seeds' spread, count as the same.
-  bool same() const;
-  std::string sentence() const;
-};
-// ALiBi's (else the first method's) first, the shortest step first, the sinusoidal baseline first.
-std::vector<Saving> savings(const std::vector<Group>& groups, const EvalProtocol& protocol);
+// What a token is: "byte" where the tokenizer's tokens are bytes.
+std::string unit_of(const Results& results);
+size_t most_seeds(const std::vector<Group>& groups);
 
 }  // namespace longshot

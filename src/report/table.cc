@@ -29,10 +29,12 @@ std::string padded(const std::string& text, size_t width, bool right) {
   return right ? space + text : text + space;
 }
 
-// "20.05 ± 0.04": the mean over seeds and their standard deviation.
-Cell perplexity_cell(const Stat& stat) {
+// "20.05 ± 0.04": the mean over seeds and their standard deviation, or one seed's standard error over the text.
+Cell perplexity_cell(const Measured& measured, bool seeds) {
+  const Stat& stat = *measured.stat;
   Cell cell{.text = perplexity_text(stat.mean), .raw = fmt::format("{:.6g}", stat.mean), .number = true};
-  if (stat.count > 1) cell.text += " ± " + perplexity_text(stat.deviation);
+  if (seeds && stat.count > 1) cell.text += " ± " + perplexity_text(stat.deviation);
+  if (!seeds && measured.text_error) cell.text += " ± " + perplexity_text(*measured.text_error);
   return cell;
 }
 
@@ -119,9 +121,10 @@ std::string html_text(const Table& table) {
 std::vector<Table> perplexity_tables(const Results& results) {
   std::vector<Table> tables;
   const std::vector<Group> groups = groups_of(results);
+  const bool seeds = most_seeds(groups) > 1;
   for (const EvalProtocol& protocol : protocols_of(results)) {
     Table table{.id = fmt::format("perplexity-{}", tables.size() + 1),
-                .title = fmt::format("Perplexity, {}", protocol.text()),
+                .title = fmt::format("Perplexity per {}, {}", unit_of(results), protocol.text()),
                 .note = "Rows: method and training length; columns: test length. * or bold: the lowest of a column.",
                 .header = {"method", "trained at"},
                 .rows = {}};
@@ -133,7 +136,7 @@ std::vector<Table> perplexity_tables(const Results& results) {
       for (const int64_t length : lengths) {
         const Measured measured = group.perplexity(protocol, length);
         any = any || measured.asked;
-        row.push_back(measured.stat ? perplexity_cell(*measured.stat)
+        row.push_back(measured.stat ? perplexity_cell(measured, seeds)
                                     : Cell{.text = measured.asked ? "not finite" : "–", .raw = "", .number = true});
       }
       if (any) table.rows.push_back(std::move(row));
@@ -144,6 +147,11 @@ std::vector<Table> perplexity_tables(const Results& results) {
         if (!row[c].raw.empty() && (!best || std::stod(row[c].raw) < std::stod(best->raw))) best = &row[c];
       if (best) best->best = true;
     }
+    const auto has_error = [](const std::vector<Cell>& row) {
+      return std::any_of(row.begin(), row.end(), [](const Cell& c) { return c.text.find("±") != std::string::npos; });
+    };
+    if (std::any_of(table.rows.begin(), table.rows.end(), has_error))
+      table.note += seeds ? " ±: standard deviation over seeds." : " ±: standard error over the text, of one seed.";
     if (!table.rows.empty()) tables.push_back(std::move(table));
   }
   return tables;

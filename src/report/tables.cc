@@ -1,8 +1,9 @@
 #include "report/tables.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "report/paper.h"
 #include "report/svg.h"
@@ -35,61 +36,150 @@ Cell number_of(const OptionalCount& count, double unit, int decimals) {
 
 constexpr double kMiB = 1024.0 * 1024.0;
 
+// "12345 (12001–12502)", with ~ in front where other programs ran meanwhile.
+Cell speed_cell(const SpeedRecord* speed) {
+  Cell cell = number_cell(speed ? OptionalNumber(speed->median) : std::nullopt, 0);
+  if (speed)
+    cell.text =
+        fmt::format("{}{:.0f} ({:.0f}–{:.0f})", speed->reliable() ? "" : "~", speed->median, speed->low, speed->high);
+  return cell;
+}
+
+// A speed that was measured once, by the way.
+Cell once_cell(const std::optional<Stat>& stat) {
+  Cell cell = mean_cell(stat, 1, 0);
+  if (stat) cell.text = "~" + cell.text;
+  return cell;
+}
+
+Cell interval_cell(const Interval& i) {
+  Cell cell = number_cell(i.mean, 4);
+  cell.text = fmt::format("{:+.4f}", i.mean) + (i.half_width ? fmt::format(" ± {:.4f}", *i.half_width) : "");
+  return cell;
+}
+
+std::string extra_text_words(const Spot& spot) {
+  const std::optional<Interval> beyond = context_beyond(spot);
+  const std::string nats = beyond ? fmt::format(" ({:+.4f} nats)", beyond->mean) : "";
+  switch (use_of_extra_text(spot)) {
+    case ExtraText::kUsed:
+      return "yes" + nats;
+    case ExtraText::kNotUsed:
+      return "no more than the noise" + nats;
+    case ExtraText::kHarmful:
+      return "no, it does harm" + nats;
+    case ExtraText::kUnknown:
+      break;
+  }
+  return "not known";
+}
+
 }  // namespace
 
+Table answer_table(const std::vector<Answer>& all, const EvalProtocol& protocol, const std::string& unit) {
+  Table table{
+      .id = "answer",
+      .title = "Train at L, run at N: which method?",
+      .note = fmt::format(
+          "Perplexity per {}; {}. Ties: differences within their 95% interval, on the same tokens and seeds. Extra "
+          "text: whether context beyond L lowers the loss, outside its error. ~: other programs ran meanwhile, the "
+          "speed is not to be relied on.",
+          unit, protocol.text()),
+      .header = {"train at L", "run at N", "best", "perplexity", "as good within the noise", "tokens/s at N",
+                 "memory at N (MiB)", "uses the extra text?"},
+      .rows = {}};
+  for (const Answer& a : all) {
+    std::vector<std::string> ties;
+    for (const Group* tie : a.ties) ties.push_back(tie->label);
+    const auto memory = a.best->of(&EvalRecord::peak_memory_bytes, protocol, a.length);
+    table.rows.push_back({count_cell(a.train_length), count_cell(a.length), text_cell(a.best->label),
+                          perplexity_number(a.perplexity.mean),
+                          text_cell(ties.empty() ? "–" : fmt::format("{}", fmt::join(ties, ", "))),
+                          speed_cell(a.best->speed("evaluation", a.length)), mean_cell(memory, kMiB, 1),
+                          text_cell(a.length > a.train_length ? extra_text_words({*a.best, a.length}) : "–")});
+  }
+  return table;
+}
+
 Table extrapolation_table(const std::vector<Extrapolation>& all) {
-  Table table{.id = "extrapolation",
-              .title = "Past the training length",
-              .note =
-                  "By perplexity at the longest length over that at the training length: improves below 0.995, holds "
-                  "below 1.02, degrades below 1.5, breaks from there on.",
-              .header = {"method", "trained at L", "perplexity at L", "lowest", "lowest at", "longest N",
-                         "perplexity at N", "ratio", "verdict"},
-              .rows = {}};
+  Table table{
+      .id = "extrapolation",
+      .title = "Past the training length",
+      .note =
+          "Improves, degrades: outside the 95% interval of the difference, the latter by 2% of perplexity or more; "
+          "breaks: by half or more; else it holds. Holds to: the last length before the first that degrades.",
+      .header = {"method", "trained at L", "perplexity at L", "lowest", "lowest at", "longest N", "perplexity at N",
+                 "change of loss (nats)", "verdict", "holds to", "uses the extra text?"},
+      .rows = {}};
   for (const Extrapolation& e : all)
     table.rows.push_back({text_cell(e.group->label), count_cell(e.group->train_length),
                           perplexity_number(e.at_train_length), perplexity_number(e.best), count_cell(e.best_length),
-                          count_cell(e.longest), perplexity_number(e.at_longest),
-                          number_cell(e.at_longest / e.at_train_length, 3), text_cell(e.verdict())});
+                          count_cell(e.longest), perplexity_number(e.at_longest), interval_cell(e.change),
+                          text_cell(e.verdict()), count_cell(e.holds_to),
+                          text_cell(extra_text_words({*e.group, e.longest}))});
   return table;
 }
 
 Table saving_table(const std::vector<Saving>& all) {
-  Table table{.id = "saving",
-              .title = "Trained short and tested at N, against trained at N",
-              .note =
-                  "Changes are of the short training relative to the long one; below zero is less. "
-                  "Perplexities closer than 0.5%, or than the "
-                  "seeds' standard deviation, count as the same.",
-              .header = {"trained short", "at", "tested at N", "its perplexity", "trained at N", "that one's",
-                         "perplexity change", "verdict", "training time", "memory", "tokens/s"},
-              .rows = {}};
+  Table table{
+      .id = "saving",
+      .title = "Trained short and tested at N, against trained at N",
+      .note =
+          "Changes are of the short training relative to the long one; below zero is less. Same: within the 95% "
+          "interval of the paired difference. Training time follows from speeds measured in turn; ~: other programs "
+          "ran meanwhile, or the rounds overlap.",
+      .header = {"trained short", "at", "tested at N", "its perplexity", "trained at N", "that one's",
+                 "perplexity change", "verdict", "training time", "memory"},
+      .rows = {}};
   for (const Saving& s : all) {
-    const double change = s.short_perplexity.mean / s.long_perplexity.mean - 1;
-    table.rows.push_back(
-        {text_cell(s.shorter->label), count_cell(s.shorter->train_length), count_cell(s.longer->train_length),
-         perplexity_number(s.short_perplexity.mean), text_cell(method_title(s.longer->position)),
-         perplexity_number(s.long_perplexity.mean), percent_cell(change),
-         text_cell(s.same()     ? "same"
-                   : change < 0 ? "better"
-                                : "worse"),
-         percent_cell(negated(s.time_saved)), percent_cell(negated(s.memory_saved)), percent_cell(s.speed_gained)});
+    const double change = std::exp(s.difference.mean) - 1;
+    Cell time = percent_cell(negated(s.time_saved));
+    if (s.time_saved && !(s.speed && s.speed->clear && s.speed->reliable)) time.text = "~" + time.text;
+    table.rows.push_back({text_cell(s.shorter->label), count_cell(s.shorter->train_length),
+                          count_cell(s.longer->train_length), perplexity_number(s.short_perplexity.mean),
+                          text_cell(s.longer->label), perplexity_number(s.long_perplexity.mean), percent_cell(change),
+                          text_cell(s.same()     ? "same"
+                                    : change < 0 ? "better"
+                                                 : "worse"),
+                          std::move(time), percent_cell(negated(s.memory_saved))});
   }
+  return table;
+}
+
+Table sooner_table(const std::vector<Sooner>& all) {
+  Table table{
+      .id = "sooner",
+      .title = "How much sooner",
+      .note =
+          "Read: after this share of its training time the model trained at N had this perplexity at N; the model "
+          "trained short had it, at N, so much sooner. Between validations the loss is taken to be linear.",
+      .header = {"trained short", "at", "trained at N", "N", "after", "perplexity then", "sooner by"},
+      .rows = {}};
+  for (const Sooner& s : all)
+    for (const Sooner::Point& p : s.points) {
+      Cell share = number_cell(p.share, 2), earlier = percent_cell(p.earlier);
+      share.text = fmt::format("{:.0f}%", 100 * p.share);
+      if (!p.earlier) earlier.text = "never";
+      table.rows.push_back({text_cell(s.shorter->label), count_cell(s.shorter->train_length),
+                            text_cell(s.longer->label), count_cell(s.longer->train_length), std::move(share),
+                            perplexity_number(p.perplexity), std::move(earlier)});
+    }
   return table;
 }
 
 Table cost_table(const Results& results) {
   const auto protocols = protocols_of(results);
-  Table table{.id = "cost",
-              .title = "What each method costs",
-              .note =
-                  "Evaluation at the training length. The paper's columns (Table 1: WikiText-103, 247M "
-                  "parameters, one V100) "
-                  "are for its nearest training length.",
-              .header = {"method", "trained at", "training tokens/s", "training memory (MiB)", "evaluation tokens/s",
-                         "evaluation memory (MiB)", "paper: L", "paper: training words/s", "paper: evaluation words/s",
-                         "paper: memory (GB)"},
-              .rows = {}};
+  Table table{
+      .id = "cost",
+      .title = "What each method costs",
+      .note =
+          "Medians of rounds in turn, with the slowest and the fastest; ~: other programs ran meanwhile, or it was "
+          "measured once. Evaluation at the training length. The paper's columns (Table 1: WikiText-103, 247M "
+          "parameters, one V100) are for its nearest training length.",
+      .header = {"method", "trained at", "training tokens/s", "training memory (MiB)", "evaluation tokens/s",
+                 "evaluation memory (MiB)", "paper: L", "paper: training words/s", "paper: evaluation words/s",
+                 "paper: memory (GB)"},
+      .rows = {}};
   for (const Group& group : groups_of(results)) {
     std::optional<Stat> speed, memory;
     if (!protocols.empty()) {
@@ -100,13 +190,31 @@ Table cost_table(const Results& results) {
     const auto paper_number = [&](double PaperCost::*field, double unit, int decimals) {
       return number_cell(paper ? OptionalNumber(*paper.*field / unit) : std::nullopt, decimals);
     };
+    const SpeedRecord* training = group.speed("training", group.train_length);
+    const SpeedRecord* evaluation = group.speed("evaluation", group.train_length);
     table.rows.push_back({text_cell(group.label), count_cell(group.train_length),
-                          mean_cell(group.of(&RunRecord::train_tokens_per_second), 1, 0),
-                          mean_cell(group.of(&RunRecord::train_peak_memory_bytes), kMiB, 1), mean_cell(speed, 1, 0),
-                          mean_cell(memory, kMiB, 1),
+                          training ? speed_cell(training) : once_cell(group.of(&RunRecord::train_tokens_per_second)),
+                          mean_cell(group.of(&RunRecord::train_peak_memory_bytes), kMiB, 1),
+                          evaluation ? speed_cell(evaluation) : once_cell(speed), mean_cell(memory, kMiB, 1),
                           count_cell(paper ? OptionalCount(paper->train_length) : std::nullopt),
                           paper_number(&PaperCost::train_speed, 1, 0), paper_number(&PaperCost::eval_speed, 1, 0),
                           paper_number(&PaperCost::memory, 1e9, 1)});
+  }
+  return table;
+}
+
+Table configuration_table(const std::vector<Group>& groups) {
+  Table table{.id = "configurations",
+              .title = "What was compared",
+              .note = "A row is a configuration; its seeds are averaged, and nothing else.",
+              .header = {"method", "trained at", "seeds", "parameters", "steps", "differs in"},
+              .rows = {}};
+  for (const Group& group : groups) {
+    const RunRecord& run = *group.runs.front();
+    table.rows.push_back({text_cell(group.label), count_cell(group.train_length),
+                          count_cell(static_cast<int64_t>(group.runs.size())), count_cell(run.parameters),
+                          count_cell(run.steps), text_cell(group.differs.empty() ? "–" : group.differs)});
+    if (!group.finished) table.rows.back()[4].text += fmt::format(" of {}", run.planned_steps.value_or(0));
   }
   return table;
 }
@@ -146,29 +254,31 @@ Table eval_table(const Results& results) {
 Table position_loss_table(const Results& results) {
   Table table{.id = "position-loss",
               .title = "Loss by position",
-              .note = "",
-              .header = {"run", "from", "to", "tokens", "loss"},
+              .note = "Nats per token; standard errors over windows.",
+              .header = {"run", "from", "to", "tokens", "loss", "standard error"},
               .rows = {}};
   for (const RunRecord& r : results.runs)
     for (const PositionLoss& p : r.per_position)
-      table.rows.push_back(
-          {text_cell(r.name), count_cell(p.from), count_cell(p.to), count_cell(p.tokens), number_cell(p.loss, 4)});
+      table.rows.push_back({text_cell(r.name), count_cell(p.from), count_cell(p.to), count_cell(p.tokens),
+                            number_cell(p.loss, 4), number_cell(p.standard_error, 4)});
   return table;
 }
 
 Table decomposition_table(const Results& results) {
-  Table table{.id = "decomposition",
-              .title = "Early-token decomposition",
-              .note =
-                  "Change of loss against the training length, in nats per token: total = fewer early tokens + "
-                  "context beyond.",
-              .header = {"run", "method", "trained at", "length", "total", "fewer early tokens", "context beyond"},
-              .rows = {}};
+  Table table{
+      .id = "decomposition",
+      .title = "Early-token decomposition",
+      .note =
+          "Change of loss against the training length L, in nats per token, each with its standard error over "
+          "stretches of the text: total = curse relief (fewer early tokens) + context beyond L.",
+      .header = {"run", "method", "trained at L", "length", "total", "±", "curse relief", "±", "context beyond L", "±"},
+      .rows = {}};
   for (const RunRecord& r : results.runs)
     for (const Decomposition& d : r.decomposition)
       table.rows.push_back({text_cell(r.name), text_cell(method_title(r.position)), count_cell(r.train_length),
-                            count_cell(d.length), number_cell(d.total, 4), number_cell(d.curse_relief, 4),
-                            number_cell(d.beyond, 4)});
+                            count_cell(d.length), number_cell(d.total, 4), number_cell(d.total_error, 4),
+                            number_cell(d.curse_relief, 4), number_cell(d.curse_relief_error, 4),
+                            number_cell(d.beyond, 4), number_cell(d.beyond_error, 4)});
   return table;
 }
 

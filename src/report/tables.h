@@ -2,13 +2,16 @@
 #pragma once
 #include <vector>
 
-#include "report/summary.h"
+#include "report/findings.h"
 #include "report/table.h"
 
 namespace longshot {
 
+Table answer_table(const std::vector<Answer>& all, const EvalProtocol& protocol, const std::string& unit);
+Table configuration_table(const std::vector<Group>& groups);
 Table extrapolation_table(const std::vector<Extrapolation>& all);
 Table saving_table(const std::vector<Saving>& all);
+Table sooner_table(const std::vector<Sooner>& all);
 Table cost_table(const Results& results);
 
 // The records themselves, one row each.

@@ -46,7 +46,7 @@ std::vector<std::string> compare_arguments(const ScratchDir& dir, const std::str
 void drop_timings(Json& json) {
   if (json.is_object()) {
     for (const char* key : {"date", "command", "config", "seconds", "train_seconds", "train_tokens_per_second",
-                            "train_peak_memory_bytes", "tokens_per_second", "peak_memory_bytes"}) {
+                            "train_peak_memory_bytes", "tokens_per_second", "peak_memory_bytes", "speeds"}) {
       json.erase(key);
     }
   }
@@ -127,6 +127,67 @@ TEST(Compare, AnEqualTimeThatEndsInTheWarmUpIsRefused) {
   EXPECT_FALSE(fs::exists(dir / "out/runs/alibi-L16-s1/equal-time.json")) << "a longer time would be refused too";
 }
 
+TEST(Compare, GrowsBySeedsMethodsAndLengths) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  const std::string arguments = joined(compare_arguments(dir, "out"));
+  ASSERT_EQ(longshot_run(dir, arguments).code, 0);
+  const std::string weights = read_text(dir / "out/runs/alibi-L16-s1/run.json");
+  const Outcome more = longshot_run(dir, arguments + "--positions alibi,rotary --seeds 1,2");
+  ASSERT_EQ(more.code, 0) << more.err;
+  EXPECT_THAT(more.err, testing::Not(HasSubstr("alibi-L16-s1:"))) << "it is finished";
+  EXPECT_EQ(read_text(dir / "out/runs/alibi-L16-s1/run.json"), weights);
+  EXPECT_EQ(read_json(dir / "out/results.json")["runs"].size(), 4u);
+  // A smaller grid leaves the others in; another test length tests all of the grid again.
+  const Outcome longer = longshot_run(dir, arguments + "--test-lengths 16,64,128");
+  ASSERT_EQ(longer.code, 0) << longer.err;
+  EXPECT_THAT(longer.err, HasSubstr("alibi-L16-s1: perplexity"));
+  const Results results = read_results(dir / "out/results.json");
+  ASSERT_EQ(results.runs.size(), 4u);
+  EXPECT_EQ(results.runs[0].evals.size(), 6u);
+  EXPECT_EQ(results.runs[1].evals.size(), 4u);
+  EXPECT_EQ(results.runs[0].curve.size(), 5u) << "it was not trained again";
+}
+
+TEST(Compare, CanBeReportedOnWhileItRuns) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  auto arguments = compare_arguments(dir, "out");
+  arguments.insert(arguments.end(), {"--positions", "alibi,t5", "--seeds", "1,2", "--steps", "4000"});
+  run_and_signal(arguments, std::chrono::milliseconds(1500), SIGKILL);
+  const std::string out = (dir / "out").string();
+  const Outcome report = longshot_run(dir, "report " + out + " --no-figures");
+  ASSERT_EQ(report.code, 0) << report.err;
+  EXPECT_THAT(read_text(dir / "out/report.html"), HasSubstr("Not finished: 0 of 4 models"));
+  const Outcome info = longshot_run(dir, "info " + out);
+  ASSERT_EQ(info.code, 0) << info.err;
+  EXPECT_THAT(info.out,
+              testing::AllOf(HasSubstr("0 of 4 trained and tested"), HasSubstr("of 4000"), HasSubstr("not begun")));
+}
+
+TEST(Compare, SpeedsAreMeasuredInTurn) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  auto arguments = compare_arguments(dir, "out");
+  arguments.insert(arguments.end(),
+                   {"--positions", "alibi,none", "--steps", "3", "--eval-every", "1", "--eval-lengths", "64"});
+  ASSERT_EQ(longshot_run(dir, joined(arguments)).code, 0);
+  const Results results = read_results(dir / "out/results.json");
+  for (const RunRecord& run : results.runs) {
+    ASSERT_EQ(run.speeds.size(), 3u) << "training, and evaluation at 16 and 64";
+    EXPECT_EQ(run.speeds[0].work, "training");
+    EXPECT_EQ(run.speeds[2].length, 64);
+    for (const SpeedRecord& s : run.speeds) EXPECT_TRUE(s.rounds == 3 && s.low > 0 && s.other_load);
+    ASSERT_EQ(run.curve.size(), 3u);
+    for (const MetricsRecord& m : run.curve) {
+      ASSERT_EQ(m.valid_losses.size(), 1u);
+      EXPECT_EQ(m.valid_losses[0].length, 64);
+      EXPECT_NE(m.valid_losses[0].loss, *m.valid_loss);
+    }
+  }
+  EXPECT_THAT(read_text(dir / "out/report.html"), HasSubstr("Perplexity at 64 while training"));
+}
+
 TEST(Compare, OtherOptionsNeedAnotherDirectory) {
   ScratchDir dir;
   write_token_set(dir / "data", 3000);
@@ -134,7 +195,7 @@ TEST(Compare, OtherOptionsNeedAnotherDirectory) {
   ASSERT_EQ(longshot_run(dir, arguments).code, 0);
   const Outcome o = longshot_run(dir, arguments + "--steps 41");
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("other options"));
+  EXPECT_THAT(o.err, HasSubstr("begun with --steps 40, not 41"));
   EXPECT_EQ(longshot_run(dir, arguments + "--modes sideways").code, 2);
 }
 

@@ -83,7 +83,10 @@ TEST_F(Eval, ReportTellsRunsApartThatAreNoSeeds) {
   }
   const Outcome apart =
       run(fmt::format("report {} {} --no-figures --out {}", path("run"), path("other"), path("report")));
-  EXPECT_THAT(apart.out, testing::AllOf(HasSubstr("(run)"), HasSubstr("(other)"), Not(HasSubstr("±"))));
+  EXPECT_THAT(apart.out, testing::AllOf(HasSubstr("(lr 0.001)"), HasSubstr("(lr 0.1)"), Not(HasSubstr("±"))));
+  const Outcome named =
+      run(fmt::format("report calm={} wild={} --no-figures --out {}", path("run"), path("other"), path("report")));
+  EXPECT_THAT(named.out, testing::AllOf(HasSubstr("calm "), HasSubstr("wild ")));
   const Outcome seeds =
       run(fmt::format("report {} {} --no-figures --out {}", path("run"), path("seed"), path("report")));
   EXPECT_THAT(seeds.out, HasSubstr("±"));

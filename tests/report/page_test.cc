@@ -232,7 +232,7 @@ TEST_F(ReportFilesTest, CommandReadsADirectoryOrAFile) {
   const Outcome directory = longshot(fmt::format("{} --no-figures", dir_.string()));
   EXPECT_EQ(directory.code, 0) << directory.output;
   EXPECT_THAT(directory.output, HasSubstr((dir_ / "report.html").string()));
-  EXPECT_THAT(directory.output, HasSubstr("Perplexity, non-overlapping windows"));
+  EXPECT_THAT(directory.output, HasSubstr("Perplexity per byte, non-overlapping windows"));
   const Outcome file = longshot(fmt::format("{0}/results.json --no-figures --out {0}/other", dir_.string()));
   EXPECT_EQ(file.code, 0) << file.output;
   EXPECT_EQ(read_text(dir_ / "other" / "report.html"), read_text(dir_ / "report.html"));
@@ -267,7 +267,7 @@ TEST_F(ReportFilesTest, CommandRefusesWhatIsNoRun) {
   EXPECT_EQ(longshot(dir_.string() + " --colour red").code, 2);
   const Outcome empty = longshot(dir_.string());
   EXPECT_EQ(empty.code, 1);
-  EXPECT_THAT(empty.output, HasSubstr("neither a results file nor a directory with results.json"));
+  EXPECT_THAT(empty.output, HasSubstr("neither a results file nor a directory with compare.json"));
   write_atomically(dir_ / "results.json", "{\"format\": 1}");
   const Outcome broken = longshot(dir_.string());
   EXPECT_EQ(broken.code, 1);

@@ -82,7 +82,18 @@ inline RunRecord sample_run(const std::string& position, int64_t train_length, i
     if (step % 100 == 0) point.valid_loss = *point.loss + 0.03;
     run.curve.push_back(point);
   }
+  const auto add_speed = [&](const char* work, int64_t length, double median) {
+    run.speeds.push_back({.work = work,
+                          .length = length,
+                          .median = median,
+                          .low = 0.99 * median,
+                          .high = 1.01 * median,
+                          .rounds = 3,
+                          .other_load = 0.01});
+  };
+  add_speed("training", train_length, speed);
   for (int64_t length = train_length; length <= 2048; length *= 2) {
+    add_speed("evaluation", length, 3 * speed);
     const double mean = sample_mean_loss(position, length, train_length, wobble);
     const double base = sample_mean_loss(position, train_length, train_length, wobble);
     run.evals.push_back(sample_eval("nonoverlapping", length, length, mean, speed * 3));
