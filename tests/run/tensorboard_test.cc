@@ -105,7 +105,7 @@ TEST(EventFile, FollowsTheRecordsOfARun) {
   const auto train = [&](int64_t steps) {
     request.train.steps = steps;
     TrainEvents events;
-    events.validate = [](Transformer&, const TokenFile&, int64_t) { return std::optional(1.5); };
+    events.validate = [](Transformer&, const TokenFile&, int64_t, int64_t) { return std::optional(1.5); };
     train_run(test_context(), request, events);
     const std::vector<Event> shown = read_events(read_text(run.events()));
     expect_equal(shown, read_metrics_lines(run));
