@@ -6,7 +6,7 @@
 #include "cli/progress.h"
 #include "experiment/experiment.h"
 #include "report/report.h"
-#include "report/table.h"
+#include "report/tables.h"
 
 namespace longshot {
 namespace {
@@ -36,7 +36,7 @@ class CompareCommand : public Command {
       return stopped();
     }
     for (const std::string& note : report.notes) progress_.note("longshot: " + note);
-    for (const Table& table : perplexity_tables(*results)) fmt::print("{}\n", terminal_text(table));
+    for (const Table& table : result_tables(*results)) fmt::print("{}\n", terminal_text(table));
     fmt::print("{}\n", printable(report.page.string()));
     return 0;
   }

@@ -7,7 +7,7 @@
 #include "base/version.h"
 #include "cli/command.h"
 #include "cli/progress.h"
-#include "report/table.h"
+#include "report/tables.h"
 
 namespace longshot {
 namespace {
@@ -19,7 +19,7 @@ class ReportCommand : public Command {
     o.add("figures", report_.figures, "also write each chart as SVG and PNG, by gnuplot");
     o.add("chart-js", report_.chart_js, "Chart.js to put into the page");
   }
-  Arguments arguments() const override { return {"RUN", 1, 10000}; }
+  Arguments arguments() const override { return {"[NAME=]RUN", 1, 10000}; }
 
   int run() override {
     catch_stop_signals();
@@ -31,7 +31,7 @@ class ReportCommand : public Command {
         write_report(results, out_.empty() ? "." : out_, report_, watched(progress, "drawing the figures"));
     progress.clear();
     for (const std::string& note : files.notes) fmt::print(stderr, "longshot: {}\n", printable(note, true));
-    for (const Table& table : perplexity_tables(results)) fmt::print("{}\n", terminal_text(table));
+    for (const Table& table : result_tables(results)) fmt::print("{}\n", terminal_text(table));
     fmt::print("{}\n", printable(files.page.string()));
     return 0;
   }

@@ -104,6 +104,10 @@ bool is_tie(const Interval& difference) {
   return std::abs(difference.mean) <= difference.half_width.value_or(kSmallChange);
 }
 
+bool is_too_noisy(const Interval& difference) {
+  return is_tie(difference) && std::abs(difference.mean) >= std::log1p(kHolds);
+}
+
 std::optional<Interval> context_beyond(const Spot& spot) {
   std::vector<double> values;
   OptionalNumber text;
@@ -142,7 +146,7 @@ std::vector<Answer> answers(const std::vector<Group>& groups, const EvalProtocol
     for (const Group& group : groups) {
       if (&group == answer.best || group.train_length != answer.train_length) continue;
       const auto difference = loss_difference({group, answer.length}, {*answer.best, answer.length}, protocol);
-      if (difference && is_tie(*difference)) answer.ties.push_back(&group);
+      if (difference && is_tie(*difference)) answer.ties.push_back({&group, is_too_noisy(*difference)});
     }
     list.push_back(std::move(answer));
   }
@@ -151,9 +155,9 @@ std::vector<Answer> answers(const std::vector<Group>& groups, const EvalProtocol
 
 const char* Extrapolation::verdict() const {
   const double ratio = at_longest / at_train_length;
+  if (is_tie(change)) return std::abs(ratio - 1) < kHolds ? "holds" : "not clear";
   if (ratio >= 1 + kBreaks) return "breaks";
-  if (ratio >= 1 + kHolds && !is_tie(change)) return "degrades";
-  return ratio < 1 && !is_tie(change) ? "improves" : "holds";
+  return ratio >= 1 + kHolds ? "degrades" : ratio < 1 ? "improves" : "holds";
 }
 
 std::vector<Extrapolation> extrapolations(const std::vector<Group>& groups, const EvalProtocol& protocol,
@@ -171,7 +175,7 @@ std::vector<Extrapolation> extrapolations(const std::vector<Group>& groups, cons
       e.longest = length, e.at_longest = measured.stat->mean;
       e.change = *loss_difference({group, length}, {group, group.train_length}, protocol);
       if (e.at_longest < e.best) e.best = e.at_longest, e.best_length = length;
-      holds = holds && (e.at_longest < (1 + kHolds) * e.at_train_length || is_tie(e.change));
+      holds = holds && e.at_longest < (1 + kHolds) * e.at_train_length;
       if (holds) e.holds_to = length;
     }
     if (e.longest > 0) all.push_back(e);

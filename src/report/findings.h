@@ -24,8 +24,10 @@ struct Spot {
 // Loss of `a` minus loss of `b`, in nats, on the same tokens and with the same seeds where both have them. Nothing where one
 // of them has no finite loss.
 std::optional<Interval> loss_difference(const Spot& a, const Spot& b, const EvalProtocol& protocol);
-// Without an error bar, closer than half a percent in perplexity counts as the same.
+// Inside its interval. Without one, closer than half a percent in perplexity counts as the same.
 bool is_tie(const Interval& difference);
+// A tie only because the noise is large: 2% of perplexity or more lie between the two.
+bool is_too_noisy(const Interval& difference);
 
 // What context beyond the training length does at `spot.length`, from the decomposition.
 std::optional<Interval> context_beyond(const Spot& spot);
@@ -37,7 +39,11 @@ struct Answer {
   int64_t train_length = 0, length = 0;
   const Group* best = nullptr;
   Stat perplexity;
-  std::vector<const Group*> ties{};  // as good within the noise
+  struct Tie {
+    const Group* group = nullptr;
+    bool too_noisy = false;
+  };
+  std::vector<Tie> ties{};  // as good within the noise
 };
 std::vector<Answer> answers(const std::vector<Group>& groups, const EvalProtocol& protocol,
                             const std::vector<int64_t>& lengths);
@@ -46,10 +52,10 @@ std::vector<Answer> answers(const std::vector<Group>& groups, const EvalProtocol
 struct Extrapolation {
   const Group* group = nullptr;
   int64_t longest = 0, best_length = 0;
-  int64_t holds_to = 0;  // the last length before the first at which it is clearly worse, by 2% or more
+  int64_t holds_to = 0;  // the last length before the first at which perplexity is 2% higher or more
   double at_train_length = 0, at_longest = 0, best = 0;
   Interval change{};            // of the loss from the training length to the longest
-  const char* verdict() const;  // improves, holds, degrades, breaks
+  const char* verdict() const;  // improves, holds, degrades, breaks, not clear
 };
 std::vector<Extrapolation> extrapolations(const std::vector<Group>& groups, const EvalProtocol& protocol,
                                           const std::vector<int64_t>& lengths);

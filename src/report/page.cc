@@ -93,6 +93,18 @@ Section findings_section(const Results& results, const std::vector<Group>& group
   return section;
 }
 
+// The headline's pair, and the others on demand.
+std::string sooner_html(const std::vector<Sooner>& all, const Saving& headline) {
+  if (all.empty()) return "";
+  std::vector<Sooner> main = all;
+  std::erase_if(main, [&](const Sooner& s) { return s.shorter != headline.shorter || s.longer != headline.longer; });
+  std::string out = main.empty() ? "" : html_text(sooner_table(main));
+  if (main.size() == all.size()) return out;
+  Table every = sooner_table(all);
+  every.id += "-all", every.title = "How much sooner, every pair";
+  return out + "<details><summary>How much sooner, every pair</summary>" + html_text(every) + "</details>\n";
+}
+
 Section saving_section(const std::vector<Group>& groups, const EvalProtocol& protocol) {
   Section section{"saving", "The saving",
                   "The paper's main claim: a model trained at L and tested at 2L does as well as one trained "
@@ -105,7 +117,7 @@ Section saving_section(const std::vector<Group>& groups, const EvalProtocol& pro
   const auto all = savings(groups, protocol);
   if (all.empty()) return section;
   section.body += fmt::format("<p class=\"headline\">{}</p>\n", escape_html(all[0].sentence()));
-  if (const auto times = sooner(groups); !times.empty()) section.body += html_text(sooner_table(times));
+  section.body += sooner_html(sooner(groups), all[0]);
   std::vector<Saving> main = all;
   std::erase_if(main, [&](const Saving& s) { return s.shorter->position != all[0].shorter->position; });
   section.body += html_text(saving_table(main));

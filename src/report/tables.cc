@@ -60,14 +60,14 @@ Cell interval_cell(const Interval& i) {
 
 std::string extra_text_words(const Spot& spot) {
   const std::optional<Interval> beyond = context_beyond(spot);
-  const std::string nats = beyond ? fmt::format(" ({:+.4f} nats)", beyond->mean) : "";
+  const std::string nats = beyond ? fmt::format(" ({:+.4f})", beyond->mean) : "";
   switch (use_of_extra_text(spot)) {
     case ExtraText::kUsed:
       return "yes" + nats;
     case ExtraText::kNotUsed:
-      return "no more than the noise" + nats;
+      return "not seen" + nats;
     case ExtraText::kHarmful:
-      return "no, it does harm" + nats;
+      return "harmful" + nats;
     case ExtraText::kUnknown:
       break;
   }
@@ -82,15 +82,16 @@ Table answer_table(const std::vector<Answer>& all, const EvalProtocol& protocol,
       .title = "Train at L, run at N: which method?",
       .note = fmt::format(
           "Perplexity per {}; {}. Ties: differences within their 95% interval, on the same tokens and seeds. Extra "
-          "text: whether context beyond L lowers the loss, outside its error. ~: other programs ran meanwhile, the "
-          "speed is not to be relied on.",
+          "text: whether context beyond L lowers the loss, outside its error, and by how many nats; not seen: "
+          "inside it. ~: other programs ran meanwhile, the speed is not to be relied on.",
           unit, protocol.text()),
       .header = {"train at L", "run at N", "best", "perplexity", "as good within the noise", "tokens/s at N",
                  "memory at N (MiB)", "uses the extra text?"},
       .rows = {}};
   for (const Answer& a : all) {
     std::vector<std::string> ties;
-    for (const Group* tie : a.ties) ties.push_back(tie->label);
+    for (const Answer::Tie& tie : a.ties)
+      ties.push_back(tie.group->label + (tie.too_noisy ? " (too noisy to tell)" : ""));
     const auto memory = a.best->of(&EvalRecord::peak_memory_bytes, protocol, a.length);
     table.rows.push_back({count_cell(a.train_length), count_cell(a.length), text_cell(a.best->label),
                           perplexity_number(a.perplexity.mean),
@@ -101,13 +102,24 @@ Table answer_table(const std::vector<Answer>& all, const EvalProtocol& protocol,
   return table;
 }
 
+std::vector<Table> result_tables(const Results& results) {
+  std::vector<Table> tables = perplexity_tables(results);
+  const std::vector<Group> groups = groups_of(results);
+  const std::vector<EvalProtocol> protocols = protocols_of(results);
+  if (protocols.empty()) return tables;
+  const auto rows = answers(groups, protocols[0], lengths_of(results, protocols[0]));
+  if (!rows.empty()) tables.push_back(answer_table(rows, protocols[0], unit_of(results)));
+  return tables;
+}
+
 Table extrapolation_table(const std::vector<Extrapolation>& all) {
   Table table{
       .id = "extrapolation",
       .title = "Past the training length",
       .note =
-          "Improves, degrades: outside the 95% interval of the difference, the latter by 2% of perplexity or more; "
-          "breaks: by half or more; else it holds. Holds to: the last length before the first that degrades.",
+          "Improves, degrades, breaks: outside the 95% interval of the difference, the latter two by 2% and by half "
+          "of perplexity or more. Holds: within 2%. Not clear: 2% or more, but inside the interval. Holds to: the "
+          "last length before the first that is 2% worse.",
       .header = {"method", "trained at L", "perplexity at L", "lowest", "lowest at", "longest N", "perplexity at N",
                  "change of loss (nats)", "verdict", "holds to", "uses the extra text?"},
       .rows = {}};
@@ -159,7 +171,8 @@ Table sooner_table(const std::vector<Sooner>& all) {
     for (const Sooner::Point& p : s.points) {
       Cell share = number_cell(p.share, 2), earlier = percent_cell(p.earlier);
       share.text = fmt::format("{:.0f}%", 100 * p.share);
-      if (!p.earlier) earlier.text = "never";
+      earlier.text =
+          p.earlier ? fmt::format("{:.0f}%{}", 100 * std::abs(*p.earlier), *p.earlier < 0 ? " later" : "") : "never";
       table.rows.push_back({text_cell(s.shorter->label), count_cell(s.shorter->train_length),
                             text_cell(s.longer->label), count_cell(s.longer->train_length), std::move(share),
                             perplexity_number(p.perplexity), std::move(earlier)});

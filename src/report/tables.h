@@ -14,6 +14,9 @@ Table saving_table(const std::vector<Saving>& all);
 Table sooner_table(const std::vector<Sooner>& all);
 Table cost_table(const Results& results);
 
+// What a terminal shows: the perplexities, then the answer.
+std::vector<Table> result_tables(const Results& results);
+
 // The records themselves, one row each.
 Table run_table(const Results& results);
 Table eval_table(const Results& results);

@@ -73,6 +73,7 @@ std::string summary_of(const MetricsRecord& record) {
   };
   scalar("loss/train", record.loss);
   scalar("loss/valid", record.valid_loss);
+  for (const ValidLoss& v : record.valid_losses) scalar(fmt::format("loss/valid at {}", v.length), v.loss);
   scalar("schedule/lr", record.lr);
   scalar("gradient_norm", record.gradient_norm);
   scalar("tokens_per_second", record.tokens_per_second);
