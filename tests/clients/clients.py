@@ -1,8 +1,6 @@
 """What clients/run calls: `clients.py LONGSHOT TEXT_DIR`."""
 import json
 import pathlib
-import struct
-import subprocess
 import sys
 import tempfile
 
@@ -11,24 +9,11 @@ import sentencepiece
 import tokenizers
 from safetensors.numpy import load_file
 
-PROGRAM, TEXT = sys.argv[1], pathlib.Path(sys.argv[2])
-
-
-def longshot(*arguments):
-    subprocess.run([PROGRAM, *map(str, arguments)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def tokens(path):
-    """Ids of a token file: docs/file-formats.md."""
-    data = path.read_bytes()
-    width, count = struct.unpack_from("<4xIQ", data, 8)
-    return numpy.frombuffer(data, f"<u{width}", count, 64)
-
-
-def prepared(work, tokenizer):
-    out = work / tokenizer
-    longshot("prepare", "--train", TEXT / "train.txt", "--valid", TEXT / "valid.txt", "--tokenizer", tokenizer, "--vocab-size", 400, "--out", out)
-    return out
+import event_files
+import results_frame
+import torch_models
+from common import MODEL, TEXT, longshot, prepared
+from torch_models import Tokens
 
 
 def same(what, ours, theirs):
@@ -39,23 +24,26 @@ def same(what, ours, theirs):
 
 
 def main():
-    work = pathlib.Path(tempfile.mkdtemp())
+    with tempfile.TemporaryDirectory() as directory:
+        check(pathlib.Path(directory))
+
+
+def check(work):
     text = (TEXT / "valid.txt").read_text()
 
     bpe = prepared(work, "bpe")
     theirs = tokenizers.Tokenizer.from_file(str(bpe / "tokenizer.json")).encode(text, add_special_tokens=False).ids
-    same("tokenizers, BPE", tokens(bpe / "valid.tokens")[:len(theirs)], theirs)
+    same("tokenizers, BPE", Tokens(bpe / "valid.tokens").ids.tolist()[:len(theirs)], theirs)
 
     pieces = prepared(work, "sentencepiece")
     model = sentencepiece.SentencePieceProcessor(model_file=str(pieces / "tokenizer.model"))
-    ours = tokens(pieces / "valid.tokens")
-    if model.decode([int(i) for i in ours if i < model.vocab_size()]).split() != text.split():
+    ours = Tokens(pieces / "valid.tokens").ids.tolist()
+    if model.decode([i for i in ours if i < model.vocab_size()]).split() != text.split():
         sys.exit("sentencepiece: its own decoder does not give the text back")
     print(f"sentencepiece: {len(ours)} ids decoded to the text")
 
     run = work / "run"
-    longshot("train", "--data", bpe, "--out", run, "--layers", 1, "--dim", 16, "--heads", 2, "--length", 16, "--batch-tokens", 64, "--steps", 5,
-             "--warmup", 1)
+    longshot("train", "--data", bpe, "--out", run, *MODEL, "--steps", 5)
     checkpoint = run / "checkpoints/step-00000005"
     weights = load_file(checkpoint / "model.safetensors")
     parameters = sum(w.size for w in weights.values())
@@ -63,6 +51,10 @@ def main():
     if weights["embed.weight"].shape != (len(vocab), 16) or not all(numpy.isfinite(w).all() for w in weights.values()):
         sys.exit(f"safetensors: embed.weight {weights['embed.weight'].shape}, vocabulary {len(vocab)}")
     print(f"safetensors: {len(weights)} tensors, {parameters} parameters, all finite")
+
+    event_files.check(work)
+    results_frame.check(work, bpe)
+    torch_models.check(work)
 
 
 main()
