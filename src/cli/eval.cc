@@ -114,10 +114,17 @@ class EvalCommand : public Command {
 
   static void print_decomposition(const EvaluationPlan& plan, const Evaluated& evaluated) {
     if (evaluated.decomposition.empty()) return;
-    fmt::print("\nwhere the difference to length {} comes from (nats per token)\n{:>8} {:>10} {:>14} {:>16}\n",
-               plan.train_length, "length", "total", "curse relief", "context beyond");
-    for (const Decomposition& d : evaluated.decomposition)
-      fmt::print("{:>8} {:>+10.5f} {:>+14.5f} {:>+16.5f}\n", d.length, d.total, d.curse_relief, d.beyond);
+    fmt::print(
+        "\nwhere the difference to length {} comes from (nats per token, standard errors over stretches of the text)\n"
+        "{:>8} {:>20} {:>20} {:>20}\n",
+        plan.train_length, "length", "total", "curse relief", "context beyond");
+    const auto term = [](double value, const OptionalNumber& error) {
+      return fmt::format("{:+.5f} +- {}", value, error ? fmt::format("{:.5f}", *error) : "?");
+    };
+    for (const Decomposition& d : evaluated.decomposition) {
+      fmt::print("{:>8} {:>20} {:>20} {:>20}\n", d.length, term(d.total, d.total_error),
+                 term(d.curse_relief, d.curse_relief_error), term(d.beyond, d.beyond_error));
+    }
   }
 
   // As --json's object, and as a line of the run's own records.

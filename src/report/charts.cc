@@ -169,7 +169,7 @@ std::vector<Chart> perplexity_charts(const Results& results) {
                   .title = fmt::format("Trained at {}, {}", train_length, protocols[p].windows()),
                   .note = sentence(protocols[p].text()),
                   .x = length_axis(lengths),
-                  .y = {.label = "perplexity", .log = true},
+                  .y = {.label = fmt::format("perplexity per {}", unit_of(results)), .log = true},
                   .marks = {train_mark(train_length)}};
       std::vector<Series> overlays;
       for (const Group& group : groups_at(groups, train_length)) {
@@ -206,7 +206,7 @@ Chart grid_chart(const Results& results) {
                           "The others: a model trained anew for each length.",
                           sentence(protocol.text())),
       .x = length_axis(lengths),
-      .y = {.label = "perplexity", .log = true}};
+      .y = {.label = fmt::format("perplexity per {}", unit_of(results)), .log = true}};
   int dash = 0;
   for (const Group& group : groups) {
     if (group.position != positions[0]) continue;
@@ -228,13 +228,12 @@ Chart grid_chart(const Results& results) {
 }
 
 std::vector<Chart> position_loss_charts(const Results& results) {
-  const Chart model{.id = "positions",
-                    .title = "Loss by position",
-                    .note =
-                        "Mean loss of the tokens that have so many tokens of context, from one pass over the "
-                        "longest windows.",
-                    .x = {.label = "tokens of context", .log = true},
-                    .y = {.label = "loss (nats per token)"}};
+  const Chart model{
+      .id = "positions",
+      .title = "Loss by position",
+      .note = "Mean loss of the tokens that have so many tokens of context, from one pass over the longest windows.",
+      .x = {.label = "tokens of context", .log = true},
+      .y = {.label = fmt::format("loss (nats per {})", unit_of(results))}};
   return charts_by_length(
       results, model,
       [](const RunRecord& run) {
@@ -271,7 +270,7 @@ std::vector<Chart> decomposition_charts(const Results& results) {
                       .title = term.title,
                       .note = term.note,
                       .x = length_axis({lengths.begin(), lengths.end()}),
-                      .y = {.label = "change of loss (nats per token)"}};
+                      .y = {.label = fmt::format("change of loss (nats per {})", unit_of(results))}};
     const auto made = charts_by_length(
         results, model,
         [&](const RunRecord& run) {
@@ -341,7 +340,7 @@ std::vector<Chart> training_charts(const Results& results) {
                       .title = title,
                       .note = note,
                       .x = {.label = "training steps"},
-                      .y = {.label = "loss (nats per token)"}};
+                      .y = {.label = fmt::format("loss (nats per {})", unit_of(results))}};
     const auto points_of = [&](const RunRecord& run) {
       Points points;
       for (const MetricsRecord& p : run.curve)

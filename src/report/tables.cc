@@ -250,7 +250,8 @@ Table run_table(const Results& results) {
 Table eval_table(const Results& results) {
   Table table{.id = "evaluations",
               .title = "Every evaluation",
-              .note = "Loss in nats per token with its standard error, bootstrapped over documents.",
+              .note = fmt::format("Loss in nats per {} with its standard error, bootstrapped over documents.",
+                                  unit_of(results)),
               .header = {"run", "length", "mode", "stride", "split", "score", "tokens", "loss", "standard error",
                          "perplexity", "word perplexity", "bits per byte", "tokens/s", "memory (MiB)"},
               .rows = {}};
@@ -267,7 +268,7 @@ Table eval_table(const Results& results) {
 Table position_loss_table(const Results& results) {
   Table table{.id = "position-loss",
               .title = "Loss by position",
-              .note = "Nats per token; standard errors over windows.",
+              .note = fmt::format("Nats per {}; standard errors over windows.", unit_of(results)),
               .header = {"run", "from", "to", "tokens", "loss", "standard error"},
               .rows = {}};
   for (const RunRecord& r : results.runs)
@@ -281,9 +282,10 @@ Table decomposition_table(const Results& results) {
   Table table{
       .id = "decomposition",
       .title = "Early-token decomposition",
-      .note =
-          "Change of loss against the training length L, in nats per token, each with its standard error over "
-          "stretches of the text: total = curse relief (fewer early tokens) + context beyond L.",
+      .note = fmt::format(
+          "Change of loss against the training length L, in nats per {}, each with its standard error over stretches "
+          "of the text: total = curse relief (fewer early tokens) + context beyond L.",
+          unit_of(results)),
       .header = {"run", "method", "trained at L", "length", "total", "±", "curse relief", "±", "context beyond L", "±"},
       .rows = {}};
   for (const RunRecord& r : results.runs)
