@@ -81,7 +81,8 @@ Table answer_table(const std::vector<Answer>& all, const EvalProtocol& protocol,
       .id = "answer",
       .title = "Train at L, run at N: which method?",
       .note = fmt::format(
-          "Perplexity per {}; {}. Ties: differences within their 95% interval, on the same tokens and seeds. Extra "
+          "Perplexity per {}; {}. Ties: differences within their 95% interval, on the same tokens and seeds; (?): "
+          "too noisy to tell, 2% or more lie between them. Extra "
           "text: whether context beyond L lowers the loss, outside its error, and by how many nats; not seen: "
           "inside it. ~: other programs ran meanwhile, the speed is not to be relied on.",
           unit, protocol.text()),
@@ -90,8 +91,7 @@ Table answer_table(const std::vector<Answer>& all, const EvalProtocol& protocol,
       .rows = {}};
   for (const Answer& a : all) {
     std::vector<std::string> ties;
-    for (const Answer::Tie& tie : a.ties)
-      ties.push_back(tie.group->label + (tie.too_noisy ? " (too noisy to tell)" : ""));
+    for (const Answer::Tie& tie : a.ties) ties.push_back(tie.group->label + (tie.too_noisy ? " (?)" : ""));
     const auto memory = a.best->of(&EvalRecord::peak_memory_bytes, protocol, a.length);
     table.rows.push_back({count_cell(a.train_length), count_cell(a.length), text_cell(a.best->label),
                           perplexity_number(a.perplexity.mean),

@@ -22,7 +22,7 @@ void expect(bool holds, const std::string& fault) {
 
 // Fields that no two executions share.
 bool depends_on_time(const std::string& name) {
-  for (const char* part : {"seconds", "per_second", "memory", "date", "command", "machine", "time"})
+  for (const char* part : {"seconds", "per_second", "memory", "date", "command", "machine", "time", "speeds"})
     if (name.find(part) != std::string::npos) return true;
   return false;
 }
