@@ -188,6 +188,7 @@ std::vector<Chart> perplexity_charts(const Results& results) {
       if (line) charts.push_back(std::move(chart));
     }
   }
+  share_y_range(charts);
   return charts;
 }
 
@@ -234,7 +235,7 @@ std::vector<Chart> position_loss_charts(const Results& results) {
       .note = "Mean loss of the tokens that have so many tokens of context, from one pass over the longest windows.",
       .x = {.label = "tokens of context", .log = true},
       .y = {.label = fmt::format("loss (nats per {})", unit_of(results))}};
-  return charts_by_length(
+  auto charts = charts_by_length(
       results, model,
       [](const RunRecord& run) {
         Points points;
@@ -243,6 +244,8 @@ std::vector<Chart> position_loss_charts(const Results& results) {
         return points;
       },
       true);
+  share_y_range(charts);
+  return charts;
 }
 
 std::vector<Chart> decomposition_charts(const Results& results) {
@@ -286,6 +289,7 @@ std::vector<Chart> decomposition_charts(const Results& results) {
   std::vector<Chart> paired;
   for (size_t i = 0; i < charts.size() / 2; ++i)
     paired.push_back(charts[i]), paired.push_back(charts[i + charts.size() / 2]);
+  share_y_range(paired);
   return paired;
 }
 
@@ -353,6 +357,8 @@ std::vector<Chart> training_charts(const Results& results) {
   const auto valid = drawn("validation", "Validation loss", "Taken at the training length while training.",
                            &MetricsRecord::valid_loss);
   charts.insert(charts.end(), valid.begin(), valid.end());
+  for (Chart& chart : charts) leave_out_start(chart);
+  share_y_range(charts);
   return charts;
 }
 

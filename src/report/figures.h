@@ -1,5 +1,5 @@
-// Figure files for papers, by gnuplot: NAME.svg, NAME.png, and NAME.gp with data and commands, to change and
-// run again.
+// Figure files for papers, by gnuplot: NAME.pdf, NAME.svg, NAME.png, as wide as one column of two, and NAME.gp with
+// data and commands, to change and run again.
 #pragma once
 #include <string>
 #include <vector>

@@ -36,22 +36,26 @@ std::string colours() {
 }
 
 std::string chart_html(const Chart& chart) {
-  std::string out = fmt::format("<figure class=\"chart\" id=\"chart-{}\"><h3>{}</h3>\n<div class=\"legend\">",
-                                escape_html(chart.id), escape_html(chart.title));
+  const bool bars = chart.kind == Chart::Kind::kBars;
+  std::string out = fmt::format(
+      "<figure class=\"chart{}\" id=\"chart-{}\"><h3>{}</h3>\n<div class=\"legend\" role=\"group\" "
+      "aria-label=\"Show or hide in: {}\">",
+      bars ? " bars" : "", escape_html(chart.id), escape_html(chart.title), escape_html(chart.title));
   for (size_t i = 0; i < chart.series.size(); ++i) {
     const Series& s = chart.series[i];
-    out +=
-        fmt::format("<button type=\"button\" class=\"c{} dash{}{}\" data-series=\"{}\" aria-pressed=\"{}\">{}</button>",
-                    s.colour, s.dash, s.overlay ? " overlay" : "", i, !s.overlay, escape_html(s.label));
+    out += fmt::format(
+        "<button type=\"button\" class=\"c{}{}\" data-series=\"{}\" aria-pressed=\"{}\">{}<span>{}</span></button>",
+        s.colour, s.overlay ? " overlay" : "", i, !s.overlay, key_svg(chart, s), escape_html(s.label));
   }
   return out + fmt::format(
-                   "</div>\n<div class=\"plot\">{}<canvas aria-label=\"{}\"></canvas></div>\n<p "
-                   "class=\"note\">{}</p></figure>\n",
-                   chart_svg(chart), escape_html(chart.title), escape_html(chart.note));
+                   "</div>\n<div class=\"plot\" style=\"--height:{:g}\">{}<canvas role=\"img\" "
+                   "aria-label=\"{}\"></canvas></div>\n<p class=\"note\">{}</p></figure>\n",
+                   chart_svg_height(chart), chart_svg(chart), escape_html(chart.in_words()),
+                   escape_html(chart.caption()));
 }
 
-std::string charts_html(const std::vector<Chart>& charts, const char* style = "charts") {
-  std::string out = fmt::format("<div class=\"{}\">\n", style);
+std::string charts_html(const std::vector<Chart>& charts) {
+  std::string out = "<div class=\"charts\">\n";
   for (const Chart& chart : charts) out += chart_html(chart);
   return out + "</div>\n";
 }
@@ -131,8 +135,7 @@ Section saving_section(const std::vector<Group>& groups, const EvalProtocol& pro
 
 Section perplexity_section(const Results& results) {
   Section section{"perplexity", "Perplexity against length",
-                  "Both axes are logarithmic. The dashed line marks the training length; the band spans the "
-                  "seeds. Click a name to hide "
+                  "Both axes are logarithmic. The dashed vertical line marks the training length. Click a name to hide "
                   "it, point at a line to read it.",
                   ""};
   const auto charts = perplexity_charts(results);
@@ -188,7 +191,7 @@ Section decomposition_section(const Results& results) {
 Section cost_section(const Results& results) {
   Section section{"cost", "Speed and memory", "What a method costs, beside what it cost in the paper.", ""};
   const auto charts = cost_charts(results);
-  if (!charts.empty()) section.body = charts_html(charts, "charts three") + html_text(cost_table(results));
+  if (!charts.empty()) section.body = charts_html(charts) + html_text(cost_table(results));
   return section;
 }
 
@@ -203,7 +206,7 @@ Section training_section(const Results& results) {
 Section bias_section(const Results& results) {
   Section section{"biases", "What the heads see",
                   "Queries go down, keys across, as in the paper's Figure 3; one matrix per head. The "
-                  "darker, the more attention the "
+                  "stronger the colour, the more attention the "
                   "bias leaves to a key when all keys match equally well. Point at a diagonal for its value.",
                   ""};
   const auto positions = positions_of(results);
@@ -217,7 +220,7 @@ Section bias_section(const Results& results) {
                     escape_html(method_title(position)), run->biases->heads,
                     run->biases->heads > kMostBiasMatrices ? fmt::format(" (the first {})", kMostBiasMatrices) : "",
                     run->biases->slopes.empty() ? fmt::format(", layer {}, learned", run->biases->layer + 1) : "",
-                    run->train_length, bias_matrices_svg(*run->biases, run->train_length));
+                    run->train_length, bias_matrices_html(*run->biases, run->train_length));
   }
   return section;
 }
@@ -320,10 +323,11 @@ std::string page_html(const Results& results, const PageOptions& options) {
       "<title>Train short, test long</title>\n<style>\n";
   out += colours() + kPageStyle;
   out += fmt::format(
-      "</style>\n</head>\n<body>\n<header>\n<h1>Train short, test long</h1>\n<p "
-      "class=\"facts\">{}</p>\n<nav>\n{}"
+      "</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#main\">Skip to the results</a>\n<header>\n<h1>Train short, "
+      "test long</h1>\n<p "
+      "class=\"facts\">{}</p>\n<nav aria-label=\"Sections\">\n{}"
       "<button type=\"button\" class=\"theme\" id=\"theme\">Light / "
-      "dark</button>\n</nav>\n</header>\n<main>\n",
+      "dark</button>\n</nav>\n</header>\n<main id=\"main\" tabindex=\"-1\">\n",
       facts_line(results), navigation);
   out += unfinished_html(results);
   if (options.chart_js.empty())

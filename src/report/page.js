@@ -3,11 +3,13 @@
 (() => {
   const specs = JSON.parse(document.getElementById("chart-data").textContent);
   const root = document.documentElement;
-  const dashes = [[], [7, 5], [2, 4], [9, 4, 2, 4]];
-  const markers = ["circle", "rect", "triangle", "rectRot"];
+  // The order of PaletteEntry::marker in chart.h.
+  const shapes = [["circle", 0], ["rect", 0], ["triangle", 0], ["rectRot", 0], ["triangle", 180], ["crossRot", 0]];
+  const longestName = 26, grey = 12;
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const shade = (colour, alpha) => colour + Math.round(alpha * 255).toString(16).padStart(2, "0");
-  const short = (v) => (Math.abs(v) < 1e-12 ? "0" : String(Number(v.toPrecision(6))));
+  const short = (v) => (Math.abs(v) < 1e-12 ? "0" : Math.abs(v) < 1e7 && Number.isInteger(v) ? String(v) : String(Number(v.toPrecision(6))));
+  const digits = (v, n) => Number(v.toPrecision(n));
 
   // The rule of ticks_between in chart.cc, for what is visible at the moment; a test compares the two.
   function ticksBetween(least, most, log) {
@@ -44,24 +46,33 @@
     return Object.assign(options, other);
   }
 
-  // Two datasets without a legend or hover make a band between the lowest and the highest seed.
+  function marker(series) {
+    const kind = series.marker, shape = kind === 11 ? ["cross", 0] : shapes[kind % 6];
+    const [first, every] = series.marked;
+    return {
+      pointStyle: shape[0], pointRotation: shape[1], open: kind > 5, pointBorderWidth: 1.4,
+      pointRadius: (item) => (series.overlay || item.dataIndex < first || (item.dataIndex - first) % every ? 0 : 4),
+      pointHoverRadius: 6,
+    };
+  }
+
+  // Two datasets without a legend or hover make a band between the lowest and the highest.
   function datasets(spec) {
-    const all = [];
+    const all = [], bars = spec.kind === "bars";
     spec.series.forEach((series, index) => {
       const common = {series: index, colour: series.colour, hidden: series.overlay};
-      const spread = series.points.filter((p) => p.length === 4);
-      if (spec.kind === "lines" && spread.length > 1) {
+      if (!bars && series.band) {
+        const spread = series.points.filter((p) => p.length === 4);
         const edge = {...common, band: true, pointRadius: 0, pointHitRadius: 0, pointHoverRadius: 0, borderWidth: 0};
         all.push({...edge, data: spread.map((p) => ({x: p[0], y: p[2]})), fill: false});
         all.push({...edge, data: spread.map((p) => ({x: p[0], y: p[3]})), fill: "-1"});
       }
-      const bars = spec.kind === "bars";
+      const spread = (p) => ({value: p[1], low: p[2], high: p[3], whisker: p.length === 4 && (bars || !series.band)});
       all.push({
-        ...common, label: series.label,
-        data: series.points.map((p) => ({x: bars ? spec.categories[p[0]] : p[0], y: p[1], low: p[2], high: p[3]})),
-        borderDash: dashes[series.dash % 4], borderWidth: bars ? 0 : 2.2, pointStyle: markers[series.colour % 4],
-        pointRadius: series.overlay || series.points.length > 40 ? 0 : 3.5, pointHoverRadius: 6,
-        categoryPercentage: 0.76, barPercentage: 0.92,
+        ...common, ...marker(series), label: series.label, borderDash: series.dash, borderWidth: bars ? 1 : 2,
+        data: series.points.map((p) =>
+          (bars ? {x: p[1], y: spec.categories[p[0]], ...spread(p)} : {x: p[0], y: p[1], ...spread(p)})),
+        barThickness: 12, grouped: true, categoryPercentage: 0.9, barPercentage: 1,
       });
     });
     return all;
@@ -70,8 +81,9 @@
   function paint(chart) {
     for (const data of chart.data.datasets) {
       const colour = css("--c" + data.colour);
-      data.borderColor = data.pointBackgroundColor = data.pointBorderColor = colour;
-      data.backgroundColor = data.band ? shade(colour, 0.18) : colour;
+      data.borderColor = data.pointBorderColor = colour;
+      data.pointBackgroundColor = data.open ? css("--paper") : colour;
+      data.backgroundColor = data.band ? shade(colour, 0.16) : data.colour === grey ? shade(colour, 0.25) : colour;
     }
     for (const scale of Object.values(chart.options.scales)) {
       scale.grid.color = css("--faint");
@@ -84,15 +96,20 @@
     chart.update();
   }
 
-  // The y axis holds what is visible, with some room: the same rule as range_of in chart.cc.
+  // The y axis of the picture; once lines are hidden or added, what is visible with some room, as range_of in chart.cc.
   function fit(chart, spec) {
     if (spec.kind === "bars") return;
-    const hidden = new Set(chart.data.datasets.filter((d, i) => !chart.isDatasetVisible(i)).map((d) => d.series));
-    const ys = spec.series.filter((s, index) => !hidden.has(index))
-      .flatMap((s) => s.points.flatMap((p) => p.slice(1))).filter((y) => y !== null && (!spec.y.log || y > 0));
+    const scale = chart.options.scales.y;
+    const visible = spec.series.map((s, index) => chart.data.datasets.some((d, i) => d.series === index && chart.isDatasetVisible(i)));
+    if (spec.series.every((s, index) => visible[index] !== s.overlay)) {
+      scale.min = spec.y.least, scale.max = spec.y.most;
+      return;
+    }
+    const ys = spec.series.filter((s, index) => visible[index])
+      .flatMap((s) => s.points.filter((p) => spec.fitFrom === null || p[0] >= spec.fitFrom).flatMap((p) => p.slice(1)))
+      .filter((y) => !spec.y.log || y > 0);
     if (ys.length === 0) return;
     const least = Math.min(...ys), most = Math.max(...ys);
-    const scale = chart.options.scales.y;
     if (spec.y.log) {
       const factor = most > least ? (most / least) ** 0.06 : 1.1;
       scale.min = least / factor, scale.max = most * factor;
@@ -116,67 +133,91 @@
         ctx.moveTo(x, area.top);
         ctx.lineTo(x, area.bottom);
         ctx.stroke();
-        ctx.fillText(mark.label, x + 5, area.top + 11);
+        const fits = x + 5 + ctx.measureText(mark.label).width < area.right;
+        ctx.textAlign = fits ? "left" : "right";
+        ctx.fillText(mark.label, fits ? x + 5 : x - 5, area.top + 11);
       }
       ctx.restore();
     },
   });
 
-  // Each bar's number above it.
-  const values = {
-    id: "values",
+  const eachShown = (chart, visit) => chart.data.datasets.forEach((data, index) => {
+    if (chart.isDatasetVisible(index) && !data.band)
+      chart.getDatasetMeta(index).data.forEach((element, i) => visit(element, data.data[i]));
+  });
+
+  // The spread of bars, and of points that have no band.
+  const whiskers = {
+    id: "whiskers",
     afterDatasetsDraw(chart) {
-      const {ctx} = chart;
+      const {ctx, scales} = chart, lying = chart.options.indexAxis === "y";
       ctx.save();
-      ctx.fillStyle = css("--soft");
-      ctx.font = "11px system-ui, sans-serif";
-      ctx.textAlign = "center";
-      chart.data.datasets.forEach((data, index) => {
-        if (!chart.isDatasetVisible(index)) return;
-        chart.getDatasetMeta(index).data.forEach((bar, i) => ctx.fillText(data.data[i].y.toFixed(2), bar.x, bar.y - 4));
+      ctx.strokeStyle = css("--ink");
+      ctx.beginPath();
+      eachShown(chart, (element, point) => {
+        if (!point.whisker) return;
+        const [low, high] = [point.low, point.high].map((v) => (lying ? scales.x : scales.y).getPixelForValue(v));
+        const line = (x, y, dx, dy) => lying ? (ctx.moveTo(y, x), ctx.lineTo(y + dy, x + dx)) : (ctx.moveTo(x, y), ctx.lineTo(x + dx, y + dy));
+        const at = lying ? element.y : element.x;
+        line(at - 3, low, 6, 0), line(at, low, 0, high - low), line(at - 3, high, 6, 0);
       });
+      ctx.stroke();
       ctx.restore();
     },
   };
 
-  function tooltipLabel(item) {
-    const {label, data} = item.dataset;
-    const point = data[item.dataIndex];
-    const spread = point.low === undefined || point.low === null ? "" :
-      " (" + Number(point.low.toPrecision(4)) + " to " + Number(point.high.toPrecision(4)) + " over seeds)";
-    return " " + label + ": " + Number(point.y.toPrecision(4)) + spread;
-  }
+  // Each bar's number behind it.
+  const values = {
+    id: "values",
+    afterDatasetsDraw(chart) {
+      const {ctx, scales} = chart;
+      ctx.save();
+      ctx.fillStyle = css("--soft");
+      ctx.font = "11px system-ui, sans-serif";
+      ctx.textBaseline = "middle";
+      eachShown(chart, (bar, point) =>
+        ctx.fillText(point.value.toFixed(2), scales.x.getPixelForValue(Math.max(0, point.whisker ? point.high : point.value)) + 5, bar.y + 1));
+      ctx.restore();
+    },
+  };
+
+  const tooltipLabel = (spec) => (item) => {
+    const {label, data} = item.dataset, point = data[item.dataIndex];
+    const spread = point.low === undefined ? "" : " (" + digits(point.low, 4) + " to " + digits(point.high, 4) + ", " + spec.spread + ")";
+    return " " + label + ": " + digits(point.value, 4) + spread;
+  };
 
   function draw(figure, spec) {
     const canvas = figure.querySelector("canvas");
     figure.classList.add("live");
     const bars = spec.kind === "bars";
-    const xs = spec.series.filter((s) => !s.overlay).flatMap((s) => s.points.map((p) => p[0])).concat(spec.marks.map((m) => m.x));
-    const least = Math.min(...xs), most = Math.max(...xs), room = spec.x.log ? (most / least) ** 0.03 : 0.03 * (most - least);
-    const xRange = spec.x.log ? {min: least / room, max: most * room} : {min: least - room, max: most + room};
+    const name = (value) => {
+      const text = spec.categories[value];
+      return text.length > longestName ? text.slice(0, longestName - 1) + "…" : text;
+    };
+    const across = bars ? axis(spec.y, {min: spec.y.least, max: spec.y.most}) : axis(spec.x, {min: spec.x.least, max: spec.x.most});
+    const up = bars ? {type: "category", grid: {display: false}, ticks: {autoSkip: false, callback: name}, title: {}} : axis(spec.y);
     const chart = new Chart(canvas, {
       type: bars ? "bar" : "line",
       data: {labels: bars ? spec.categories : undefined, datasets: datasets(spec)},
       options: {
-        animation: false, responsive: true, maintainAspectRatio: false, spanGaps: true,
-        interaction: {mode: bars ? "index" : "nearest", axis: "x", intersect: false},
-        scales: {
-          x: bars ? {type: "category", grid: {display: false}, ticks: {}, title: {}} : axis(spec.x, xRange),
-          y: axis(spec.y, bars ? {beginAtZero: true, grace: "8%"} : {}),
-        },
+        animation: false, responsive: true, maintainAspectRatio: false, spanGaps: true, indexAxis: bars ? "y" : "x",
+        layout: {padding: {right: bars ? 44 : 8}},
+        interaction: {mode: bars ? "index" : "nearest", axis: bars ? "y" : "x", intersect: false},
+        scales: {x: across, y: up},
         plugins: {
           legend: {display: false},
           tooltip: {
             borderWidth: 1, filter: (item) => !item.dataset.band, usePointStyle: true,
-            itemSort: (a, b) => b.parsed.y - a.parsed.y,
+            itemSort: (a, b) => b.raw.value - a.raw.value,
             callbacks: {
               title: (items) => (items.length === 0 ? "" : bars ? items[0].label : spec.x.label + ": " + short(items[0].parsed.x)),
-              label: tooltipLabel,
+              label: tooltipLabel(spec),
             },
           },
         },
       },
-      plugins: bars ? [values] : [marks(spec)],
+      plugins: bars ? [whiskers, values] : [marks(spec), whiskers],
     });
     fit(chart, spec);
     paint(chart);
@@ -215,6 +256,17 @@
       for (const figure of document.querySelectorAll("figure.chart"))
         figure.dispatchEvent(new CustomEvent("longshot-overlay", {detail: visible}));
     });
+
+  // A table that is wider than the page says that it scrolls; one that is not is no stop for the keyboard.
+  const tables = new ResizeObserver((entries) => {
+    for (const {target} of entries) {
+      const wide = target.scrollWidth > target.clientWidth + 1;
+      target.parentElement.classList.toggle("wide", wide);
+      if (wide) target.tabIndex = 0;
+      else target.removeAttribute("tabindex");
+    }
+  });
+  for (const scroll of document.querySelectorAll(".scroll")) tables.observe(scroll);
 
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const repaint = () => charts.forEach(paint);

@@ -11,19 +11,6 @@
 namespace longshot {
 namespace {
 
-// A text that a spreadsheet would take for a formula gets a ' in front, which makes it text.
-std::string without_formula(const std::string& text) {
-  const bool formula = !text.empty() && std::string_view("=+-@\t\r").find(text[0]) != std::string_view::npos;
-  return formula ? "'" + text : text;
-}
-
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + "\"";
-}
-
 std::string padded(const std::string& text, size_t width, bool right) {
   const std::string space(width - std::min(width, text_width(text)), ' ');
   return right ? space + text : text + space;
@@ -84,38 +71,65 @@ std::string terminal_text(const Table& table) {
 
 std::string csv_text(const Table& table) {
   std::string out;
-  const auto add = [&](const std::string& text, bool last) { out.append(csv_field(text)).append(last ? "\r\n" : ","); };
-  for (size_t c = 0; c < table.header.size(); ++c) add(without_formula(table.header[c]), c + 1 == table.header.size());
+  const auto add = [&](const std::string& field, bool last) { out.append(field).append(last ? "\r\n" : ","); };
+  for (size_t c = 0; c < table.header.size(); ++c) add(csv_words(table.header[c]), c + 1 == table.header.size());
   for (const auto& row : table.rows)
     for (size_t c = 0; c < row.size(); ++c)
-      add(row[c].number ? row[c].raw : without_formula(row[c].raw), c + 1 == row.size());
+      add(row[c].number ? csv_field(row[c].raw) : csv_words(row[c].raw), c + 1 == row.size());
   return out;
 }
 
 std::string html_text(const Table& table) {
+  const std::string id = escape_html(table.id);
   std::string out = fmt::format(
-      "<figure class=\"table\" id=\"table-{}\"><figcaption>{} <a class=\"csv\" download=\"{}.csv\" "
-      "href=\"data:text/csv;charset=utf-8,{}\">CSV</a></figcaption>\n<div "
-      "class=\"scroll\"><table>\n<thead><tr>",
-      escape_html(table.id), escape_html(table.title), escape_html(table.id), escape_url(csv_text(table)));
+      "<figure class=\"table\" id=\"table-{0}\"><figcaption><span id=\"caption-{0}\">{1}</span> <a class=\"csv\" "
+      "download=\"{0}.csv\" href=\"data:text/csv;charset=utf-8,{2}\" aria-label=\"CSV of {1}\">CSV</a> <span "
+      "class=\"hint\">wider than the page: scroll sideways →</span></figcaption>\n"
+      "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-labelledby=\"caption-{0}\"><table "
+      "aria-labelledby=\"caption-{0}\">\n<thead><tr>",
+      id, escape_html(table.title), escape_url(csv_text(table)));
   for (size_t c = 0; c < table.header.size(); ++c) {
     const bool number = !table.rows.empty() && table.rows[0][c].number;
-    out += fmt::format("<th{}>{}</th>", number ? " class=\"n\"" : "", escape_html(table.header[c]));
+    out += fmt::format("<th scope=\"col\"{}>{}</th>", number ? " class=\"n\"" : "", escape_html(table.header[c]));
   }
   out += "</tr></thead>\n<tbody>\n";
   for (const auto& row : table.rows) {
     out += "<tr>";
-    for (const Cell& cell : row)
-      out += fmt::format("<td{}>{}</td>",
-                         cell.best     ? " class=\"n best\""
-                         : cell.number ? " class=\"n\""
-                                       : "",
-                         escape_html(cell.text));
+    for (size_t c = 0; c < row.size(); ++c)
+      out += fmt::format("<{0}{1}>{2}</{3}>", c == 0 ? "th scope=\"row\"" : "td",
+                         row[c].best     ? " class=\"n best\""
+                         : row[c].number ? " class=\"n\""
+                                         : "",
+                         escape_html(row[c].text), c == 0 ? "th" : "td");
     out += "</tr>\n";
   }
   out += "</tbody></table></div>\n";
   if (!table.note.empty()) out += fmt::format("<p class=\"note\">{}</p>\n", escape_html(table.note));
   return out + "</figure>\n";
+}
+
+std::string latex_text(const Table& table) {
+  std::string columns, header, body;
+  for (size_t c = 0; c < table.header.size(); ++c) {
+    columns += !table.rows.empty() && table.rows[0][c].number ? 'r' : 'l';
+    header += (c > 0 ? " & " : "") + escape_latex(table.header[c]);
+  }
+  for (const auto& row : table.rows) {
+    body += "    ";
+    for (size_t c = 0; c < row.size(); ++c) {
+      const bool minus = row[c].number && row[c].text.starts_with('-');
+      const std::string text = minus ? "$-$" + escape_latex(row[c].text.substr(1)) : escape_latex(row[c].text);
+      body += (c > 0 ? " & " : "") + (row[c].best ? "\\textbf{" + text + "}" : text);
+    }
+    body += " \\\\\n";
+  }
+  const std::string end = table.title.empty() || table.title.ends_with('.') ? "" : ".";
+  return fmt::format(
+      "% In the preamble: \\usepackage{{booktabs}}\n\\begin{{table}}\n  \\centering\n  \\caption{{{}{}{}}}\n"
+      "  \\label{{tab:{}}}\n  \\begin{{tabular}}{{{}}}\n    \\toprule\n    {} \\\\\n    \\midrule\n{}"
+      "    \\bottomrule\n  \\end{{tabular}}\n\\end{{table}}\n",
+      escape_latex(table.title), end, table.note.empty() ? "" : " " + escape_latex(table.note), table.id, columns,
+      header, body);
 }
 
 std::vector<Table> perplexity_tables(const Results& results) {

@@ -1,4 +1,4 @@
-// A table of results, made once and shown three ways: on the terminal, as CSV, as HTML.
+// A table of results, made once and shown four ways: on the terminal, as CSV, as HTML, in LaTeX.
 #pragma once
 #include <string>
 #include <vector>
@@ -29,6 +29,7 @@ struct Table {
 std::string terminal_text(const Table& table);
 std::string csv_text(const Table& table);  // RFC 4180
 std::string html_text(const Table& table);
+std::string latex_text(const Table& table);  // a float in booktabs' style, the best in bold, the note in the caption
 
 // Perplexity by method and test length, one table per protocol, seeds averaged: what eval and compare print.
 std::vector<Table> perplexity_tables(const Results& results);

@@ -99,7 +99,7 @@ TEST_F(BrowserTest, LiveChartsHaveTheTicksOfThePictures) {
   const Json charts = browser.evaluate(R"js([...document.querySelectorAll("figure.live")].map((figure) => {
       const chart = Chart.getChart(figure.querySelector("canvas"));
       return {id: figure.id, kind: chart.config.type, live: chart.scales.y.ticks.map((tick) => tick.value),
-              drawn: [...figure.querySelectorAll("svg .tick.end")].map((text) => Number(text.textContent))};
+              drawn: [...figure.querySelectorAll("svg.chart .tick.end")].map((text) => Number(text.textContent))};
     }))js");
   int lines = 0;
   for (const Json& chart : charts) {
@@ -147,7 +147,7 @@ TEST_F(BrowserTest, ChartsDrawHoverAndHideAndNothingIsRequested) {
   EXPECT_THAT(tooltip, HasSubstr("1|test length (tokens): 256|"));
   EXPECT_THAT(tooltip, HasSubstr("ALiBi: "));
   EXPECT_THAT(tooltip, HasSubstr("Sinusoidal: "));
-  EXPECT_THAT(tooltip, HasSubstr("over seeds"));
+  EXPECT_THAT(tooltip, HasSubstr(", the seeds)"));
   EXPECT_THAT(tooltip, testing::Not(HasSubstr("undefined")));
   picture(browser, "hover.png");
   browser.move_mouse(2, 2);
@@ -194,7 +194,7 @@ TEST_F(BrowserTest, ThemesAndPaper) {
   browser.call("Emulation.setEmulatedMedia", {{"media", "print"}});
   EXPECT_EQ(background(), "rgb(255, 255, 255)");
   EXPECT_EQ(browser.evaluate("getComputedStyle(document.querySelector('figure.live canvas')).display"), "none");
-  EXPECT_EQ(browser.evaluate("getComputedStyle(document.querySelector('figure.live svg')).display"), "block");
+  EXPECT_EQ(browser.evaluate("getComputedStyle(document.querySelector('figure.live svg.chart')).display"), "block");
   if (const char* dir = std::getenv("LONGSHOT_SCREENSHOTS"))
     browser.save("Page.printToPDF", {{"printBackground", false}, {"preferCSSPageSize", true}},
                  fs::path(dir) / "report.pdf");
@@ -211,9 +211,9 @@ TEST_F(BrowserTest, WithoutChartJsTheDrawingsStayAndTheLegendHides) {
   EXPECT_EQ(browser.evaluate("document.querySelectorAll('figure.live').length"), 0);
   EXPECT_THAT(browser.evaluate("document.querySelector('.warning').textContent").get<std::string>(),
               HasSubstr("libjs-chart.js"));
-  EXPECT_GT(browser.evaluate("document.querySelector('#chart-grid svg').getBoundingClientRect().height").get<double>(),
+  EXPECT_GT(browser.evaluate("document.querySelector('#chart-grid svg.chart').getBoundingClientRect().height").get<double>(),
             200);
-  const std::string group = "getComputedStyle(document.querySelector('#chart-grid svg g[data-series=\"0\"]')).display";
+  const std::string group = "getComputedStyle(document.querySelector('#chart-grid svg.chart g[data-series=\"0\"]')).display";
   EXPECT_EQ(browser.evaluate(group), "inline");
   const auto [x, y] = place(browser, "#chart-grid .legend button");
   browser.click(x, y);

@@ -193,12 +193,13 @@ TEST_F(ReportFilesTest, FiguresAreDrawn) {
   charts.push_back(cost_charts(results)[0]);
   const FigureFiles made = write_figures(charts, dir_);
   EXPECT_EQ(made.note, "");
-  EXPECT_EQ(made.files.size(), 9u);
+  EXPECT_EQ(made.files.size(), 12u);
   for (const Chart& chart : charts) {
     EXPECT_THAT(read_text(dir_ / (chart.id + ".png")), testing::StartsWith("\x89PNG"));
     const std::string svg = read_text(dir_ / (chart.id + ".svg"));
     EXPECT_THAT(svg, HasSubstr("</svg>"));
     EXPECT_THAT(svg, HasSubstr("ALiBi"));
+    EXPECT_THAT(read_text(dir_ / (chart.id + ".pdf")), testing::StartsWith("%PDF"));
     EXPECT_GT(fs::file_size(dir_ / (chart.id + ".png")), 8000u);
   }
   EXPECT_FALSE(fs::exists(dir_ / "owned")) << "a name was run as a command";
