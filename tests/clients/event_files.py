@@ -9,6 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from common import MODEL, PROGRAM, longshot, prepared
 
+LENGTHS = (8, 48)  # of further validations
 TAGS = {"loss/train": "loss", "loss/valid": "valid_loss", "schedule/lr": "lr", "gradient_norm": "gradient_norm",
         "tokens_per_second": "tokens_per_second"}
 
@@ -17,9 +18,12 @@ def expect_same(what, reader, run, but=()):
     """What TensorBoard shows: for every tag the steps and values of the records."""
     reader.Reload()
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    if set(reader.Tags()["scalars"]) != set(TAGS):
+    tags = {**TAGS, **{f"loss/valid at {n}": n for n in LENGTHS}}
+    if set(reader.Tags()["scalars"]) != set(tags):
         sys.exit(f"TensorBoard, {what}: tags {reader.Tags()['scalars']}")
-    for tag, field in TAGS.items():
+    for r in records:
+        r.update({at["length"]: at["loss"] for at in r.get("valid_losses", [])})
+    for tag, field in tags.items():
         if tag in but:
             continue
         shown = reader.Scalars(tag)
@@ -50,7 +54,7 @@ def kill_at(command, run, records):
 def check(work):
     run = work / "events"
     options = ["train", "--data", prepared(work, "byte"), "--out", run, *MODEL, "--log-every", 1, "--save-every", 40, "--keep", 5,
-               "--eval-every", 20, "--schedule", "constant"]
+               "--eval-every", 20, "--eval-lengths", ",".join(map(str, LENGTHS)), "--schedule", "constant"]
     kill_at([PROGRAM, *map(str, options), "--steps", "1000000"], run, 100)
     open_all_the_time = EventAccumulator(str(run))
     open_all_the_time.Reload()

@@ -38,6 +38,8 @@ void expect_equal(const std::vector<Event>& events, const std::vector<MetricsRec
     };
     scalar("loss/train", r.loss);
     scalar("loss/valid", r.valid_loss);
+    for (const ValidLoss& v : r.valid_losses)
+      want["loss/valid at " + std::to_string(v.length)] = static_cast<float>(v.loss);
     scalar("schedule/lr", r.lr);
     scalar("gradient_norm", r.gradient_norm);
     scalar("tokens_per_second", r.tokens_per_second);
@@ -53,13 +55,14 @@ TEST(EventFile, HoldsTheKnownFieldsOfEveryRecord) {
   EventFile file(path);
   const std::vector<MetricsRecord> records = {
       {.step = 1, .seconds = 2, .loss = 5.5, .lr = 1e-3, .gradient_norm = 0.5, .tokens_per_second = 1e6},
-      {.step = int64_t{1} << 40, .seconds = 12, .valid_loss = 4.25},
+      {.step = int64_t{1} << 40, .seconds = 12, .valid_loss = 4.25, .valid_losses = {{64, 4}, {128, 3.5}}},
       {.step = (int64_t{1} << 40) + 127, .seconds = 20, .loss = 3}};
   file.write(std::span(records).first(2));
   file.append(records[2]);
   const std::vector<Event> events = read_events(read_text(path));
   expect_equal(events, records);
-  EXPECT_THAT(events[2].scalars, ElementsAre(Pair("loss/valid", 4.25f)));
+  EXPECT_THAT(events[2].scalars,
+              ElementsAre(Pair("loss/valid", 4.25f), Pair("loss/valid at 128", 3.5f), Pair("loss/valid at 64", 4.0f)));
 }
 
 TEST(EventFile, TimeIsThatOfTrainingAndEndsNow) {
