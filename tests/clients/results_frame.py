@@ -27,7 +27,7 @@ def curves_of(results):
     for run in results["runs"]:
         for e in run["evals"] if run["train_length"] == short else []:
             if e["mode"] == "nonoverlapping":
-                method = run.get("variant") or run["position"]
+                method = run.get("label") or run.get("variant") or run["position"]
                 values.setdefault(method, {}).setdefault(e["length"], []).append(e["perplexity"])
     return short, {m: {n: statistics.mean(p) for n, p in sorted(curve.items())} for m, curve in values.items()}
 

@@ -141,6 +141,7 @@ class Round {
           std::string("--eval-every"), fmt::format("{}", dice_.one_of<long>({0, 2, 7})), std::string("--keep"),
           fmt::format("{}", keep), std::string("--eval-tokens"), std::string("60")})
       options.push_back(word);
+    if (dice_.chance(30)) options.insert(options.end(), {"--eval-lengths", "8,40"});
     const fs::path twin = dir_ / "twin", run = dir_ / "run";
     const auto command = [&](const fs::path& out, const Arguments& more) {
       Arguments a{"train", "--data", data().string(), "--out", out.string()};
