@@ -87,6 +87,12 @@ OptionalNumber seed_half_width(const Spot& a, const Spot& b, const EvalProtocol&
   return student(std::min(ours.size(), theirs.size()) - 1) * std::hypot(*x, *y);
 }
 
+OptionalNumber memory_saved(const Group& shorter, const Group& longer) {
+  const auto small = shorter.of(&RunRecord::train_peak_memory_bytes),
+             large = longer.of(&RunRecord::train_peak_memory_bytes);
+  return small && large && large->mean > 0 ? OptionalNumber(1 - small->mean / large->mean) : std::nullopt;
+}
+
 std::string change_text(double fraction, const char* less, const char* more) {
   return fmt::format("{:.0f}% {}", 100 * std::abs(fraction), fraction >= 0 ? less : more);
 }
@@ -220,9 +226,7 @@ std::vector<Saving> savings(const std::vector<Group>& groups, const EvalProtocol
       const auto few = shorter.of(&RunRecord::tokens), many = longer.of(&RunRecord::tokens);
       if (saving.speed && few && many && many->mean > 0)
         saving.time_saved = 1 - few->mean / many->mean / saving.speed->ratio;
-      const auto small = shorter.of(&RunRecord::train_peak_memory_bytes),
-                 large = longer.of(&RunRecord::train_peak_memory_bytes);
-      if (small && large && large->mean > 0) saving.memory_saved = 1 - small->mean / large->mean;
+      saving.memory_saved = memory_saved(shorter, longer);
       all.push_back(saving);
     }
   const std::string first = groups.empty() ? "" : groups[0].position;
@@ -300,7 +304,7 @@ std::vector<Sooner> sooner(const std::vector<Group>& groups) {
       const auto theirs = mean_validations(longer, longer.train_length);
       const auto ours = mean_validations(shorter, longer.train_length);
       if (ours.size() < 2 || theirs.size() < 2) continue;
-      Sooner s{.shorter = &shorter, .longer = &longer};
+      Sooner s{.shorter = &shorter, .longer = &longer, .memory_saved = memory_saved(shorter, longer)};
       for (int i = 1; i <= kPoints; ++i) {
         const double share = static_cast<double>(i) / kPoints, seconds = share * theirs.back().seconds;
         const OptionalNumber loss = loss_at(theirs, seconds);

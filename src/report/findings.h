@@ -94,6 +94,7 @@ struct Sooner {
   };
   const Group* shorter = nullptr;
   const Group* longer = nullptr;
+  OptionalNumber memory_saved{};  // in training: 1 - short / long
   std::vector<Point> points{};
 };
 std::vector<Sooner> sooner(const std::vector<Group>& groups);

@@ -68,6 +68,8 @@ struct Section {
   std::string body;  // HTML
 };
 
+constexpr size_t kMostCards = 8;  // more are a wall, and the table says the same
+
 std::string cards_html(const Results& results, const std::vector<Extrapolation>& all) {
   const auto positions = positions_of(results);
   std::string out = "<div class=\"cards\">\n";
@@ -92,7 +94,7 @@ Section findings_section(const Results& results, const std::vector<Group>& group
   if (const auto rows = answers(groups, protocol, lengths); !rows.empty())
     section.body += html_text(answer_table(rows, protocol, unit_of(results)));
   if (const auto all = extrapolations(groups, protocol, lengths); !all.empty())
-    section.body += cards_html(results, all) + html_text(extrapolation_table(all));
+    section.body += (all.size() <= kMostCards ? cards_html(results, all) : "") + html_text(extrapolation_table(all));
   if (!section.body.empty()) section.body += html_text(configuration_table(groups));
   return section;
 }

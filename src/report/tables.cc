@@ -165,7 +165,7 @@ Table sooner_table(const std::vector<Sooner>& all) {
       .note =
           "Read: after this share of its training time the model trained at N had this perplexity at N; the model "
           "trained short had it, at N, so much sooner. Between validations the loss is taken to be linear.",
-      .header = {"trained short", "at", "trained at N", "N", "after", "perplexity then", "sooner by"},
+      .header = {"trained short", "at", "trained at N", "N", "after", "perplexity then", "sooner by", "memory"},
       .rows = {}};
   for (const Sooner& s : all)
     for (const Sooner::Point& p : s.points) {
@@ -175,7 +175,8 @@ Table sooner_table(const std::vector<Sooner>& all) {
           p.earlier ? fmt::format("{:.0f}%{}", 100 * std::abs(*p.earlier), *p.earlier < 0 ? " later" : "") : "never";
       table.rows.push_back({text_cell(s.shorter->label), count_cell(s.shorter->train_length),
                             text_cell(s.longer->label), count_cell(s.longer->train_length), std::move(share),
-                            perplexity_number(p.perplexity), std::move(earlier)});
+                            perplexity_number(p.perplexity), std::move(earlier),
+                            percent_cell(negated(s.memory_saved))});
     }
   return table;
 }
