@@ -1,9 +1,5 @@
 #include "longshot.h"
 
-#include <algorithm>
-#include <cmath>
-
-#include "base/rng.h"
 #include "data/token_set.h"
 #include "evaluate/validation.h"
 #include "model/inference.h"
@@ -51,19 +47,6 @@ std::vector<int32_t> shifted(const LoadedModel& loaded, std::span<const int32_t>
   return inputs;
 }
 
-int32_t sample(std::span<const float> log_p, double temperature, double uniform) {
-  const auto best = std::max_element(log_p.begin(), log_p.end());
-  if (temperature <= 0) return static_cast<int32_t>(best - log_p.begin());
-  double sum = 0;
-  for (const float l : log_p) sum += std::exp((l - *best) / temperature);
-  double rest = uniform * sum;
-  for (size_t i = 0; i < log_p.size(); ++i) {
-    rest -= std::exp((log_p[i] - *best) / temperature);
-    if (rest < 0) return static_cast<int32_t>(i);
-  }
-  return static_cast<int32_t>(best - log_p.begin());
-}
-
 }  // namespace
 
 std::vector<float> Model::score(std::span<const int32_t> ids, const Watch& watch) {
@@ -88,25 +71,13 @@ std::vector<float> Model::next_log_probabilities(std::span<const int32_t> ids, c
   return out;
 }
 
-std::vector<int32_t> Model::generate(std::span<const int32_t> prompt, const Sampling& sampling,
-                                     const std::function<bool(int32_t)>& on_token) {
-  check_ids(prompt, vocab_size());
-  require_usage(sampling.max_tokens >= 0, "max_tokens must not be negative, but is {}", sampling.max_tokens);
-  std::vector<int32_t> inputs = shifted(state_->loaded, prompt, 0), made;
-  const auto first = static_cast<int64_t>(inputs.size());
-  Inference inference(state_->context, *state_->loaded.model,
-                      {.sequences = 1, .tokens = first, .capacity = first + sampling.max_tokens});
-  std::vector<float> log_p(static_cast<size_t>(vocab_size()));
-  while (static_cast<int64_t>(made.size()) < sampling.max_tokens) {
-    const auto length = static_cast<int64_t>(inputs.size());
-    inference.log_probabilities({.inputs = inputs, .length = length, .first_key = {}}, length - 1,
-                                {log_p.data(), 1, vocab_size()});
-    const double u = uniform01(random_bits(sampling.seed, Stream::kSample, made.size()));
-    made.push_back(sample(log_p, sampling.temperature, u));
-    if (!on_token(made.back())) break;
-    inputs.assign(1, made.back());
-  }
-  return made;
+Generated Model::generate(std::span<const int32_t> prompt, const GenerationConfig& config,
+                          const GenerationCallbacks& callbacks) {
+  return longshot::generate(state_->context, state_->loaded, prompt, config, callbacks);
+}
+
+ScoredText Model::score_text(std::string_view text, const Watch& watch) {
+  return longshot::score_text(state_->context, state_->loaded, text, watch);
 }
 
 TrainResult train(Context& context, const TrainRequest& request, TrainEvents events) {

@@ -5,6 +5,7 @@
 //   longshot::train(context, {.data = "tokens", .out = "run"});
 //   longshot::Model model = longshot::Model::load("run");
 //   std::vector<float> losses = model.score(model.encode("In the beginning"));    // nats per token
+//   std::string text = model.generate(model.encode("In the"), {.max_tokens = 20}).samples[0].text;
 //
 //   longshot::ExperimentConfig config;                            // as `longshot compare`
 //   config.train.steps = 500;
@@ -29,6 +30,8 @@
 #include "data/prepare.h"            // prepare
 #include "evaluate/evaluation.h"     // plan_evaluations, evaluate
 #include "experiment/experiment.h"   // run_experiment
+#include "generate/generator.h"      // GenerationConfig, Generated
+#include "generate/score.h"          // ScoredText
 #include "kernels/attention_call.h"  // Attention: forward and backward on plain pointers
 #include "report/report.h"           // gather_results, write_report
 #include "run/loaded_model.h"        // load_model, for evaluate
@@ -57,16 +60,11 @@ class Model {
   // ln p of every next token after `ids`.
   std::vector<float> next_log_probabilities(std::span<const int32_t> ids, const Watch& watch = {});
 
-  struct Sampling {
-    int64_t max_tokens = 100;
-    double temperature = 1.0;  // 0: always the most probable token
-    uint64_t seed = 1;
-  };
-  // Ids that continue `prompt`, drawn token by token on top of a key/value cache. `on_token` sees each as it is made and
-  // ends the work by returning false.
-  std::vector<int32_t> generate(
-      std::span<const int32_t> prompt, const Sampling& sampling,
-      const std::function<bool(int32_t)>& on_token = [](int32_t) { return true; });
+  // The same of a text, with what each token adds to it.
+  ScoredText score_text(std::string_view text, const Watch& watch = {});
+  // Samples that continue `prompt`, drawn token by token on top of a key/value cache.
+  Generated generate(std::span<const int32_t> prompt, const GenerationConfig& config,
+                     const GenerationCallbacks& callbacks = {});
 
  private:
   struct State;

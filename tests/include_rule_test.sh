@@ -11,11 +11,12 @@ declare -A may=(
   [dist]="base"
   [formats]="base model"
   [run]="base kernels position model data formats"
+  [generate]="base kernels position model data formats run"
   [train]="base kernels position model data dist run"
   [evaluate]="base kernels position model data dist formats run"
   [experiment]="base kernels position model data dist run train evaluate"
   [report]="base run"
-  [cli]="base kernels position model data dist formats run train evaluate experiment report"
+  [cli]="base kernels position model data dist formats run train evaluate generate experiment report"
 )
 bad=0
 for folder in */; do

@@ -17,6 +17,8 @@ constexpr CommandEntry kCommands[] = {
     {"train", "train one model", make_train_command},
     {"eval", "perplexity at any lengths", make_eval_command},
     {"compare", "train several position methods, test them long, write the report", make_compare_command},
+    {"generate", "text that continues a prompt", make_generate_command},
+    {"score", "what every token of a text costs a model", make_score_command},
     {"report", "one HTML page and figure files from runs", make_report_command},
     {"import", "a fairseq checkpoint as a run", make_import_command},
     {"info", "what is in a run, a checkpoint, a token set or a model file", make_info_command},

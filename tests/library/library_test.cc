@@ -130,7 +130,12 @@ TEST_F(Library, EveryLongCallStopsWhenAsked) {
   const std::vector<int32_t> ids(100, 'e');
   EXPECT_THROW(model.score(ids, watch), Stopped);
   EXPECT_THROW(model.next_log_probabilities(ids, watch), Stopped);
-  EXPECT_EQ(model.generate(ids, {.max_tokens = 5}, [](int32_t) { return false; }).size(), 1u);
+  GenerationCallbacks generation;
+  int steps = 0;
+  generation.should_stop = [&] { return ++steps > 3; };
+  const Generated generated = model.generate(ids, {}, generation);
+  EXPECT_LT(generated.samples[0].ids.size(), 5u);
+  EXPECT_EQ(generated.samples[0].ended, Ended::kAsked);
   EXPECT_EQ(model.score(ids).size(), ids.size()) << "a model that was stopped is as it was";
 
   LoadedModel loaded = load_model(dir_ / "run");

@@ -1,0 +1,137 @@
+#include <unistd.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "base/context.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include "cli/command.h"
+#include "cli/progress.h"
+#include "cli/prompt.h"
+#include "generate/generator.h"
+
+namespace longshot {
+namespace {
+
+class GenerateCommand : public Command {
+ public:
+  Arguments arguments() const override { return {"RUN", 1, 1}; }
+
+  void options(Options& o) override {
+    o.add("prompt", prompt_, "text to continue; without it --prompt-file, or standard input");
+    o.add("prompt-file", prompt_file_, "a file that holds the text to continue");
+    config_.fields(o);
+    o.group("");
+    o.add("json", json_, "print one JSON object: text, ids and ln p of every sample");
+    o.add("attention-epsilon", epsilon_, "far keys left out below this share of attention; empty: the model's own");
+    o.add("precision", precision_, kPrecisions, "of the numbers that are multiplied");
+    o.add("threads", threads_, "0: all cores, shared with other runs on this machine");
+  }
+
+  int run() override {
+    require_usage(prompt_.empty() || prompt_file_.empty(), "--prompt and --prompt-file: one of them");
+    config_.validate();
+    Context context(threads_);
+    context.set_precision(precision_);
+    if (threads_ == 0) context.share_cores();
+    catch_stop_signals();
+    Progress progress;
+    LoadedModel loaded = load_model(args[0], watched(progress, "reading the model"));
+    progress.clear();
+    require(loaded.tokenizer != nullptr, "{}: no tokenizer travelled with this model", loaded.dir.string());
+    set_attention_epsilon(*loaded.model, epsilon_);
+    if (prompt_.empty() && prompt_file_.empty() && ::isatty(STDIN_FILENO)) return converse(context, loaded);
+    const std::string text = !prompt_.empty() ? prompt_ : read_prompt(prompt_file_.empty() ? "-" : prompt_file_);
+    return answer(context, loaded, text);
+  }
+
+ private:
+  // A prompt a line, until the end of input.
+  int converse(Context& context, LoadedModel& loaded) {
+    fmt::print(stderr, "a prompt on a line of its own; Ctrl-D ends\n");
+    for (std::string line; !stop_requested();) {
+      fmt::print(stderr, "> ");
+      if (!std::getline(std::cin, line)) break;
+      if (const int code = answer(context, loaded, line)) return code;
+    }
+    return 0;
+  }
+
+  int answer(Context& context, LoadedModel& loaded, const std::string& text) {
+    const std::vector<int32_t> prompt = loaded.tokenizer->encode(text);
+    print_heading(loaded, prompt);
+    GenerationCallbacks callbacks;
+    callbacks.should_stop = stop_requested;
+    const bool stream = !json_ && config_.samples == 1;
+    callbacks.on_text = [&](int64_t, const std::string& piece) {
+      if (!stream) return;
+      fmt::print("{}", shown_text(piece));
+      flush_output();
+    };
+    if (stream) fmt::print("{}", shown_text(text));
+    const Generated made = generate(context, loaded, prompt, config_, callbacks);
+    if (json_) {
+      print_json(loaded, text, prompt, made);
+    } else if (stream) {
+      fmt::print("\n");
+    } else {
+      for (size_t s = 0; s < made.samples.size(); ++s)
+        fmt::print("--- {}\n{}{}\n", s + 1, shown_text(text), shown_text(made.samples[s].text));
+    }
+    flush_output();
+    print_times(made);
+    return stop_requested() ? 1 : 0;
+  }
+
+  // Text on a terminal; a pipe gets the bytes.
+  static std::string shown_text(const std::string& text) {
+    return ::isatty(STDOUT_FILENO) ? printable(text, true) : text;
+  }
+
+  void print_heading(const LoadedModel& loaded, const std::vector<int32_t>& prompt) const {
+    const auto all = static_cast<int64_t>(prompt.size()) + 1 + config_.max_tokens;
+    const int32_t start = loaded.tokenizer->start_id();
+    fmt::print(stderr, "{} tokens of prompt behind '{}' (id {}), which begins every text; {}\n", prompt.size(),
+               printable(loaded.tokenizer->token(start)), start, length_label(all, loaded.info.model.length));
+  }
+
+  static void print_times(const Generated& made) {
+    size_t tokens = 0;
+    for (const Sample& s : made.samples) tokens += s.ids.size();
+    const double rest = std::max(made.seconds - made.first_seconds, 1e-9);
+    const auto later = static_cast<double>(tokens - std::min(tokens, made.samples.size()));
+    fmt::print(stderr, "{} tokens, {} tokens/s; the first after {:.3f} s; ended by: {}\n", tokens,
+               count_text(later / rest), made.first_seconds, name_of(kEndings, made.samples[0].ended));
+  }
+
+  void print_json(const LoadedModel& loaded, const std::string& text, const std::vector<int32_t>& prompt,
+                  const Generated& made) const {
+    Json json{{"model", args[0]},
+              {"prompt", text},
+              {"prompt_tokens", prompt.size()},
+              {"start_id", loaded.tokenizer->start_id()},
+              {"train_length", loaded.info.model.length},
+              {"seconds", made.seconds},
+              {"seconds_to_first_token", made.first_seconds},
+              {"samples", Json::array()}};
+    for (const Sample& s : made.samples) {
+      json["samples"].push_back(
+          {{"text", s.text}, {"ids", s.ids}, {"log_probabilities", s.log_p}, {"ended_by", name_of(kEndings, s.ended)}});
+    }
+    fmt::print("{}\n", dump_json(json, 2));
+  }
+
+  std::string prompt_, prompt_file_;
+  GenerationConfig config_;
+  bool json_ = false;
+  std::optional<double> epsilon_;
+  Precision precision_ = Precision::kF32;
+  int threads_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_generate_command() { return std::make_unique<GenerateCommand>(); }
+
+}  // namespace longshot

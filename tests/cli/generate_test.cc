@@ -1,0 +1,99 @@
+// `longshot generate` and `longshot score` as a user meets them.
+#include <nlohmann/json.hpp>
+
+#include "cli/support.h"
+
+namespace longshot {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Generate : public testing::Test {
+ protected:
+  void SetUp() override {
+    write_token_set(dir_ / "data", 3000);
+    const std::string train = fmt::format(
+        "train --data {} --out {} --layers 1 --dim 16 --heads 2 --length 16 --steps 3 --batch-tokens 64 --threads 1",
+        (dir_ / "data").string(), run());
+    ASSERT_EQ(longshot_run(dir_, train).code, 0);
+  }
+  std::string run() const { return (dir_ / "run").string(); }
+  ScratchDir dir_;
+};
+
+TEST_F(Generate, ContinuesAPromptAndSaysWhatItDid) {
+  const Outcome o = longshot_run(dir_, "generate " + run() + " --prompt 'The river' --max-tokens 60 --threads 1");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(o.out.starts_with("The river"));
+  EXPECT_GT(o.out.size(), 40u);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("9 tokens of prompt behind '\\n'"), HasSubstr("4.4 times the training length 16"),
+                           HasSubstr("tokens/s"), HasSubstr("ended by: length")));
+  EXPECT_EQ(longshot_run(dir_, "generate " + run() + " --prompt 'The river' --max-tokens 60 --threads 1").out, o.out);
+  EXPECT_NE(longshot_run(dir_, "generate " + run() + " --prompt 'The river' --max-tokens 60 --threads 1 --seed 2").out,
+            o.out);
+}
+
+TEST_F(Generate, PromptsFromFilesAndPipes) {
+  std::ofstream(dir_ / "prompt.txt") << "The sea";
+  const std::string rest = " --max-tokens 9 --temperature 0 --threads 1";
+  const Outcome file =
+      longshot_run(dir_, "generate " + run() + " --prompt-file " + (dir_ / "prompt.txt").string() + rest);
+  const Outcome pipe = shell(dir_, fmt::format("printf 'The sea' | {} generate {}{}", LONGSHOT_PROGRAM, run(), rest));
+  EXPECT_EQ(file.code, 0) << file.err;
+  EXPECT_EQ(pipe.out, file.out);
+  EXPECT_TRUE(file.out.starts_with("The sea"));
+}
+
+TEST_F(Generate, JsonHoldsEverySample) {
+  const Outcome o = longshot_run(
+      dir_, "generate " + run() + " --prompt 'The \xC3\xA9' --max-tokens 12 --samples 3 --json --threads 1");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json json = Json::parse(o.out);
+  ASSERT_EQ(json["samples"].size(), 3u);
+  for (const Json& s : json["samples"]) {
+    EXPECT_EQ(s["ids"].size(), 12u);
+    EXPECT_EQ(s["log_probabilities"].size(), 12u);
+    EXPECT_EQ(s["ended_by"], "length");
+  }
+  EXPECT_EQ(json["prompt_tokens"], 6);
+}
+
+TEST_F(Generate, WrongRequestsAreRefused) {
+  const auto refused = [&](const std::string& more, const std::string& message) {
+    const Outcome o = longshot_run(dir_, "generate " + run() + " --prompt x --threads 1 " + more);
+    EXPECT_EQ(o.code, 2) << more;
+    EXPECT_THAT(o.err, HasSubstr(message)) << more;
+  };
+  refused("--temperature=-1", "--temperature");
+  refused("--samples 0", "--samples");
+  refused("--max-tokens 9999999999", "--max-tokens");
+  refused("--prompt-file y", "one of them");
+  refused("--top-q 1", "top-k");
+  EXPECT_EQ(longshot_run(dir_, "generate " + (dir_ / "nowhere").string() + " --prompt x").code, 1);
+}
+
+TEST_F(Generate, ScoreSaysWhatEveryTokenCosts) {
+  std::ofstream(dir_ / "text.txt") << "The river <runs> to the sea, and the sea is not full.";
+  const std::string file = (dir_ / "text.txt").string(), page = (dir_ / "page.html").string();
+  const Outcome text = longshot_run(dir_, fmt::format("score {} {} --html {} --threads 1", run(), file, page));
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("53 tokens, 53 bytes"), HasSubstr("3.3 times the training length 16"),
+                              HasSubstr("bits per byte"), HasSubstr("beyond training length")));
+  const std::string html = read_text(page);
+  EXPECT_THAT(html, AllOf(HasSubstr("&lt;"), HasSubstr("passes the training length, 16")));
+  EXPECT_EQ(html.find("<runs"), std::string::npos);
+  const Outcome json = longshot_run(dir_, fmt::format("score {} {} --json --threads 1", run(), file));
+  const Json scored = Json::parse(json.out);
+  ASSERT_EQ(scored["surprisal"].size(), 53u);
+  double bits = 0;
+  for (const Json& t : scored["surprisal"]) bits += t["bits"].get<double>();
+  EXPECT_NEAR(bits / 53, scored["bits_per_byte"].get<double>(), 1e-6);
+  std::ofstream(dir_ / "empty.txt");
+  const Outcome empty = longshot_run(dir_, fmt::format("score {} {}", run(), (dir_ / "empty.txt").string()));
+  EXPECT_EQ(empty.code, 1);
+  EXPECT_THAT(empty.err, HasSubstr("no token"));
+}
+
+}  // namespace
+}  // namespace longshot
