@@ -36,12 +36,12 @@ Cell number_of(const OptionalCount& count, double unit, int decimals) {
 
 constexpr double kMiB = 1024.0 * 1024.0;
 
-// "12345 (12001–12502)", with ~ in front where other programs ran meanwhile.
+// "12345 ± 2%": the median and half the range of the rounds; ~ in front where other programs ran meanwhile.
 Cell speed_cell(const SpeedRecord* speed) {
   Cell cell = number_cell(speed ? OptionalNumber(speed->median) : std::nullopt, 0);
-  if (speed)
-    cell.text =
-        fmt::format("{}{:.0f} ({:.0f}–{:.0f})", speed->reliable() ? "" : "~", speed->median, speed->low, speed->high);
+  if (speed && speed->median > 0)
+    cell.text = fmt::format("{}{:.0f} ± {:.0f}%", speed->reliable() ? "" : "~", speed->median,
+                            50 * (speed->high - speed->low) / speed->median);
   return cell;
 }
 
@@ -55,6 +55,12 @@ Cell once_cell(const std::optional<Stat>& stat) {
 Cell interval_cell(const Interval& i) {
   Cell cell = number_cell(i.mean, 4);
   cell.text = fmt::format("{:+.4f}", i.mean) + (i.half_width ? fmt::format(" ± {:.4f}", *i.half_width) : "");
+  return cell;
+}
+
+Cell perplexity_at(double perplexity, int64_t length) {
+  Cell cell = perplexity_number(perplexity);
+  cell.text += fmt::format(" at {}", length);
   return cell;
 }
 
@@ -120,15 +126,14 @@ Table extrapolation_table(const std::vector<Extrapolation>& all) {
           "Improves, degrades, breaks: outside the 95% interval of the difference, the latter two by 2% and by half "
           "of perplexity or more. Holds: within 2%. Not clear: 2% or more, but inside the interval. Holds to: the "
           "last length before the first that is 2% worse.",
-      .header = {"method", "trained at L", "perplexity at L", "lowest", "lowest at", "longest N", "perplexity at N",
-                 "change of loss (nats)", "verdict", "holds to", "uses the extra text?"},
+      .header = {"method", "trained at L", "perplexity at L", "lowest", "at the longest N", "change of loss (nats)",
+                 "verdict", "holds to", "uses the extra text?"},
       .rows = {}};
   for (const Extrapolation& e : all)
     table.rows.push_back({text_cell(e.group->label), count_cell(e.group->train_length),
-                          perplexity_number(e.at_train_length), perplexity_number(e.best), count_cell(e.best_length),
-                          count_cell(e.longest), perplexity_number(e.at_longest), interval_cell(e.change),
-                          text_cell(e.verdict()), count_cell(e.holds_to),
-                          text_cell(extra_text_words({*e.group, e.longest}))});
+                          perplexity_number(e.at_train_length), perplexity_at(e.best, e.best_length),
+                          perplexity_at(e.at_longest, e.longest), interval_cell(e.change), text_cell(e.verdict()),
+                          count_cell(e.holds_to), text_cell(extra_text_words({*e.group, e.longest}))});
   return table;
 }
 
@@ -183,17 +188,16 @@ Table sooner_table(const std::vector<Sooner>& all) {
 
 Table cost_table(const Results& results) {
   const auto protocols = protocols_of(results);
-  Table table{
-      .id = "cost",
-      .title = "What each method costs",
-      .note =
-          "Medians of rounds in turn, with the slowest and the fastest; ~: other programs ran meanwhile, or it was "
-          "measured once. Evaluation at the training length. The paper's columns (Table 1: WikiText-103, 247M "
-          "parameters, one V100) are for its nearest training length.",
-      .header = {"method", "trained at", "training tokens/s", "training memory (MiB)", "evaluation tokens/s",
-                 "evaluation memory (MiB)", "paper: L", "paper: training words/s", "paper: evaluation words/s",
-                 "paper: memory (GB)"},
-      .rows = {}};
+  Table table{.id = "cost",
+              .title = "What each method costs",
+              .note =
+                  "Medians of rounds in turn, ± half their range; ~: other programs ran meanwhile, or it was "
+                  "measured once. Evaluation at the training length. The paper's columns (Table 1: WikiText-103, 247M "
+                  "parameters, one V100) are for its nearest training length.",
+              .header = {"method", "trained at", "training tokens/s", "training memory (MiB)", "evaluation tokens/s",
+                         "evaluation memory (MiB)", "paper: L", "paper: training words/s", "paper: evaluation words/s",
+                         "paper: memory (GB)"},
+              .rows = {}};
   for (const Group& group : groups_of(results)) {
     std::optional<Stat> speed, memory;
     if (!protocols.empty()) {
