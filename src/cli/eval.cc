@@ -5,6 +5,7 @@
 #include "base/printable.h"
 #include "cli/command.h"
 #include "cli/progress.h"
+#include "cli/prompt.h"
 #include "data/token_set.h"
 #include "evaluate/evaluation.h"
 #include "run/loaded_model.h"
@@ -41,8 +42,7 @@ class EvalCommand : public Command {
       if (!file.empty()) require_writable(file);
     require_usage(losses_.empty() || losses_.ends_with(".csv") || losses_.ends_with(".safetensors"),
                   "--losses {}: the file must end in .csv or .safetensors", losses_);
-    require_usage(!epsilon_ || (*epsilon_ >= 0 && *epsilon_ < 1), "--attention-epsilon: {} is not in [0, 1)",
-                  epsilon_.value_or(0));
+    require_epsilon(epsilon_);
     Context context(threads_);
     context.set_precision(precision_);
     if (threads_ == 0) context.share_cores();

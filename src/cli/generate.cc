@@ -32,6 +32,7 @@ class GenerateCommand : public Command {
   int run() override {
     require_usage(prompt_.empty() || prompt_file_.empty(), "--prompt and --prompt-file: one of them");
     config_.validate();
+    require_epsilon(epsilon_);
     Context context(threads_);
     context.set_precision(precision_);
     if (threads_ == 0) context.share_cores();
@@ -40,7 +41,7 @@ class GenerateCommand : public Command {
     LoadedModel loaded = load_model(args[0], watched(progress, "reading the model"));
     progress.clear();
     require(loaded.tokenizer != nullptr, "{}: no tokenizer travelled with this model", loaded.dir.string());
-    set_attention_epsilon(*loaded.model, epsilon_);
+    if (epsilon_) loaded.model->set_attention_epsilon(*epsilon_);
     if (prompt_.empty() && prompt_file_.empty() && ::isatty(STDIN_FILENO)) return converse(context, loaded);
     const std::string text = !prompt_.empty() ? prompt_ : read_prompt(prompt_file_.empty() ? "-" : prompt_file_);
     return answer(context, loaded, text);

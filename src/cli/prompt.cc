@@ -1,16 +1,28 @@
 #include "cli/prompt.h"
 
 #include <iostream>
-#include <iterator>
+#include <vector>
 
 #include "base/error.h"
 #include "base/files.h"
 
 namespace longshot {
+namespace {
+
+constexpr size_t kMostInput = size_t{256} << 20;
+
+}  // namespace
 
 std::string read_prompt(const std::string& path) {
   if (path != "-") return read_text(path);
-  return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::string text;
+  std::vector<char> buffer(1 << 16);
+  while (std::cin.read(buffer.data(), static_cast<std::streamsize>(buffer.size())), std::cin.gcount() > 0) {
+    text.append(buffer.data(), static_cast<size_t>(std::cin.gcount()));
+    require(text.size() <= kMostInput, "standard input: more than {} MB; a text of that size belongs into a token set",
+            kMostInput >> 20);
+  }
+  return text;
 }
 
 std::string length_label(int64_t tokens, int64_t train_length) {
@@ -19,10 +31,9 @@ std::string length_label(int64_t tokens, int64_t train_length) {
                      static_cast<double>(tokens) / static_cast<double>(train_length), train_length);
 }
 
-void set_attention_epsilon(Transformer& model, const std::optional<double>& epsilon) {
-  if (!epsilon) return;
-  require_usage(*epsilon >= 0 && *epsilon < 1, "--attention-epsilon: {} is not in [0, 1)", *epsilon);
-  model.set_attention_epsilon(*epsilon);
+void require_epsilon(const std::optional<double>& epsilon) {
+  require_usage(!epsilon || (*epsilon >= 0 && *epsilon < 1), "--attention-epsilon: {} is not in [0, 1)",
+                epsilon.value_or(0));
 }
 
 }  // namespace longshot

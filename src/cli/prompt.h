@@ -1,9 +1,8 @@
 // What commands that run a model on a text share.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
-
-#include "model/transformer.h"
 
 namespace longshot {
 
@@ -13,7 +12,7 @@ std::string read_prompt(const std::string& path);
 // "3.2 times the training length 64", "within the training length 64".
 std::string length_label(int64_t tokens, int64_t train_length);
 
-// Of --attention-epsilon; none: the model's own.
-void set_attention_epsilon(Transformer& model, const std::optional<double>& epsilon);
+// --attention-epsilon: in [0, 1), or none, which leaves the model its own.
+void require_epsilon(const std::optional<double>& epsilon);
 
 }  // namespace longshot

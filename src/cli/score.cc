@@ -34,13 +34,14 @@ class ScoreCommand : public Command {
 
   int run() override {
     if (!html_.empty()) require_writable(html_);
+    require_epsilon(epsilon_);
     Context context(threads_);
     context.set_precision(precision_);
     if (threads_ == 0) context.share_cores();
     catch_stop_signals();
     Progress progress;
     LoadedModel loaded = load_model(args[0], watched(progress, "reading the model"));
-    set_attention_epsilon(*loaded.model, epsilon_);
+    if (epsilon_) loaded.model->set_attention_epsilon(*epsilon_);
     const std::string text = read_prompt(args[1]);
     ScoredText scored;
     try {

@@ -40,8 +40,9 @@ ScoredText score_text(Context& context, LoadedModel& loaded, std::string_view te
 
   ScoredText scored{.bytes = static_cast<int64_t>(text.size()), .train_length = loaded.info.model.length};
   scored.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  TokenText texts(*loaded.tokenizer);
+  TextStream texts(*loaded.tokenizer, {}, {});
   for (size_t i = 0; i < ids.size(); ++i) scored.tokens.push_back({ids[i], texts.push(ids[i]), losses[i]});
+  scored.tokens.back().text += texts.finish();
   return scored;
 }
 

@@ -10,7 +10,7 @@ namespace longshot {
 
 struct ScoredToken {
   int32_t id = 0;
-  std::string text{};  // what it adds to the text before it
+  std::string text{};  // what it adds to the text before it; a character stands with the token that completes it
   float loss = 0;      // -ln p given all tokens before it, nats
 };
 

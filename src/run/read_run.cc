@@ -141,6 +141,10 @@ Results read_experiment(const ExperimentDir& dir) {
     for (const auto& entry : fs::directory_iterator(dir.runs())) names.push_back(entry.path().filename().string());
     std::ranges::sort(names);
   }
+  for (const std::string& name : names) {
+    require(!name.empty() && name[0] != '.' && name.find('/') == std::string::npos,
+            "{}: '{}' is not the name of a model", dir.plan().string(), name);
+  }
   const ExperimentSpeeds speeds = read_speeds(dir);
   for (const std::string& name : names) {
     const RunDir run = dir.run(name);

@@ -165,6 +165,22 @@ TEST(Compare, CanBeReportedOnWhileItRuns) {
               testing::AllOf(HasSubstr("0 of 4 trained and tested"), HasSubstr("of 4000"), HasSubstr("not begun")));
 }
 
+TEST(Compare, APlanNamesNoFilesElsewhere) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  ASSERT_EQ(longshot_run(dir, joined(compare_arguments(dir, "out")) + "--steps 3").code, 0);
+  for (const char* name : {"../../elsewhere", "/etc", "..", ""}) {
+    Json plan = read_json(dir / "out/compare.json");
+    plan["planned_runs"].push_back(name);
+    std::ofstream(dir / "out/compare.json") << plan;
+    const Outcome o = longshot_run(dir, "report --no-figures " + (dir / "out").string());
+    EXPECT_EQ(o.code, 1) << name;
+    EXPECT_THAT(o.err, HasSubstr("is not the name of a model")) << name;
+    plan["planned_runs"].erase(plan["planned_runs"].size() - 1);
+    std::ofstream(dir / "out/compare.json") << plan;
+  }
+}
+
 TEST(Compare, SpeedsAreMeasuredInTurn) {
   ScratchDir dir;
   write_token_set(dir / "data", 3000);

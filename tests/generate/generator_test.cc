@@ -144,6 +144,11 @@ TEST_F(GeneratorTest, ScoresAreThoseOfTheFullPass) {
   EXPECT_NEAR(scored.loss(), sum / 60, 1e-9);
   EXPECT_NEAR(scored.bits_per_byte(), sum / 60 / std::log(2.0), 1e-9);
   EXPECT_THROW(score_text(test_context(), loaded, ""), Error);
+  const ScoredText split = score_text(test_context(), loaded, "a\xC3\xA9\xC3");
+  ASSERT_EQ(split.tokens.size(), 4u);
+  EXPECT_EQ(split.tokens[1].text, "") << "half a character";
+  EXPECT_EQ(split.tokens[2].text, "\xC3\xA9");
+  EXPECT_EQ(split.tokens[3].text, "\xC3") << "nothing will finish it";
 }
 
 }  // namespace
