@@ -63,7 +63,7 @@ OptionValues configuration_of(const RunRecord& run) {
   all["length"] = fmt::to_string(run.train_length);
   if (run.label) all["label"] = *run.label;
   if (run.train_data) all["training text"] = run.train_data->substr(0, 8);
-  if (!run.finished()) all["steps done"] = fmt::to_string(run.steps.value_or(0));
+  if (!run.finished()) all["training"] = "not finished";
   if (run.evals.empty()) return all;
   const EvalRecord& eval = run.evals.front();
   if (eval.step) all["step"] = fmt::to_string(*eval.step);

@@ -127,7 +127,12 @@ TEST(Findings, OtherTextOrOtherNumbersOfTokensAreOtherProtocols) {
   c.evals[0].tokens /= 2;
   Results results;
   results.runs = {a, b, c};
-  EXPECT_EQ(protocols_of(results).size(), 3u);
+  const auto protocols = protocols_of(results);
+  ASSERT_EQ(protocols.size(), 3u);
+  const auto groups = groups_of(results);
+  for (size_t p = 0; p < 3; ++p) {
+    for (size_t g = 0; g < 3; ++g) EXPECT_EQ(groups[g].perplexity(protocols[p], 64).asked, g == p) << p << ", " << g;
+  }
 }
 
 TEST(Findings, LabelsOfTheReaderCount) {
@@ -272,6 +277,12 @@ TEST(Findings, AMethodThatFailsAndARunThatIsNotFinished) {
   EXPECT_EQ(all[1].best->position, "alibi");
   ASSERT_EQ(c.groups.size(), 3u) << "what is not finished is no seed of what is";
   EXPECT_EQ(c.groups[1].finished, false);
+  EXPECT_THAT(c.groups[1].label, HasSubstr("not finished"));
+
+  Results untested;
+  untested.runs = {unfinished, unfinished};
+  untested.runs[1].name = "alibi-3", untested.runs[1].steps = 9;
+  EXPECT_EQ(groups_of(untested).size(), 2u) << "one is, though neither is tested";
 }
 
 }  // namespace

@@ -122,8 +122,8 @@ void expect_same_events(const fs::path& run) {
     std::map<std::string, float> scalars;
     for (const auto& [name, tag] : kTags)
       if (record.contains(name)) scalars[tag] = record[name].get<float>();
-    for (const Json& at : record.value("valid_losses", Json::array()))
-      scalars[fmt::format("loss/valid at {}", at["length"].get<long>())] = at["loss"].get<float>();
+    for (const Json& there : record.value("valid_losses", Json::array()))
+      scalars[fmt::format("loss/valid at {}", there["length"].get<long>())] = there["loss"].get<float>();
     expect(events[at].step == record["step"].get<int64_t>() && events[at].scalars == scalars,
            fmt::format("{}: event {} is not that of {}", file.string(), at, line));
   }
