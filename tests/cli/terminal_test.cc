@@ -1,6 +1,7 @@
 // What reaches the terminal, and how the program ends, whatever the files are.
 #include "formats/safetensors.h"
 #include "formats/torch_builder.h"
+#include "references.h"
 #include "support.h"
 
 namespace longshot {
@@ -30,28 +31,57 @@ TEST(Terminal, NoControlCharacterOfANameReachesIt) {
               AllOf(HasSubstr("\\x1b]0;owned\\x07\\u009b1m"), Not(HasSubstr("\x1b")), Not(HasSubstr("\xC2\x9B"))));
 }
 
-TEST(Terminal, NamesOfRunsAndTensorsAreShownNotObeyed) {
-  const ScratchDir dir;
-  write_token_set(dir / "data", 3000);
-  const std::string evil = "\x1b[31m\xE9";  // an escape sequence, and a byte that is not UTF-8
-  const std::string run = (dir / evil).string(), data = (dir / "data").string();
-  fs::copy_file(dir / "data/valid.tokens", dir / ("data/" + evil + ".tokens"));
-  const auto clean = [&](const std::string& arguments) {
-    const Outcome o = shell(dir, std::string(LONGSHOT_PROGRAM) + " " + arguments);
+// Names with an escape sequence and a byte that is not UTF-8: every command shows them, none lets them through.
+class HostileNames : public testing::Test {
+ protected:
+  HostileNames() { write_token_set(dir_ / "data", 3000); }
+  void clean(const std::string& arguments) const {
+    const Outcome o =
+        shell(dir_, fmt::format("PATH=/nowhere {} {}", LONGSHOT_PROGRAM, arguments));  // no gnuplot: a note
     EXPECT_EQ(o.code, 0) << arguments << "\n" << o.err;
     EXPECT_THAT(o.out + o.err, AllOf(HasSubstr("[31m"), Not(HasSubstr("\x1b")), Not(HasSubstr("\xE9")))) << arguments;
-  };
-  clean(fmt::format("train --data {} --out '{}' --steps 2 --layers 1 --dim 16 --heads 2 --length 24", data, run));
-  clean(fmt::format("eval '{}' --data {} --lengths 24", run, data));
-  clean(fmt::format("info '{}'", run));
-  clean(fmt::format("info --json '{}'", run));
-  clean(fmt::format("info {}", data));
-  clean(fmt::format("info --json {}", data));
-  clean(fmt::format("report '{}' --no-figures", run));
+  }
+  ScratchDir dir_;
+  const std::string evil_ = "\x1b[31m\xE9", run_ = (dir_ / evil_).string(), data_ = (dir_ / "data").string();
+  const std::string small_ = "--layers 1 --dim 16 --heads 2 --length 24 --steps 2 --save-every 1 --threads 1";
+};
+
+TEST_F(HostileNames, OfRuns) {
+  clean(fmt::format("train --data {} --out '{}' {}", data_, run_, small_));
+  clean(fmt::format("train --resume-step 1 --out '{}'", run_));
+  clean(fmt::format("eval '{}' --data {} --lengths 24 --threads 1", run_, data_));
+  clean(fmt::format("info '{}'", run_));
+  clean(fmt::format("info --json '{}'", run_));
+  clean(fmt::format("report '{}' --no-figures", run_));
+  const std::string other = (dir_ / "other").string();
+  ASSERT_EQ(longshot_run(dir_, fmt::format("train --data {} --out {} --lr 0.1 {}", data_, other, small_)).code, 0);
+  ASSERT_EQ(longshot_run(dir_, fmt::format("eval {} --data {} --lengths 24 --threads 1", other, data_)).code, 0);
+  clean(fmt::format("report {} '{}={}'", other, evil_, run_));
+  clean(fmt::format("report '{}' {}", run_, other));
+  clean(fmt::format("compare --data {} --out '{}' --positions alibi {}", data_, run_ + "2", small_));
+}
+
+TEST_F(HostileNames, OfDataAndTensors) {
+  fs::copy_file(dir_ / "data/valid.tokens", dir_ / ("data/" + evil_ + ".tokens"));
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += evil_;
+  write_token_set(run_, text);
+  for (const std::string& set : {data_, run_}) {
+    clean(fmt::format("info '{}'", set));
+    clean(fmt::format("info --json '{}'", set));
+  }
   const std::vector<float> numbers{1};
-  write_safetensors(dir / "x.safetensors",
+  write_safetensors(dir_ / "x.safetensors",
                     std::vector<NamedTensor>{{"\x1b[31m", DType::kF32, {1}, std::as_bytes(std::span(numbers))}});
-  clean(fmt::format("info {}", (dir / "x.safetensors").string()));
+  clean(fmt::format("info {}", (dir_ / "x.safetensors").string()));
+}
+
+TEST_F(HostileNames, OfCheckpointsOfOthers) {
+  fs::copy_file(kFixtures / "checkpoints/alibi.pt", run_ + ".pt");
+  clean(fmt::format("info '{}.pt'", run_));
+  clean(fmt::format("import '{0}.pt' --out '{0}'", run_));
+  dir_.write(evil_ + ".pt", build::torch_zip(build::dict({{"model", build::dict({})}, {"args", build::dict({})}})));
+  clean(fmt::format("info '{}.pt'", run_));  // and why it cannot be imported
 }
 
 // 90,000 recalls of one long name: gigabytes, once.
@@ -85,7 +115,7 @@ TEST(Terminal, ASignalForAMissingPageIsAMessage) {
     const size_t at = status.find("SigCgt:");
     return at != status.npos && (std::stoull(status.substr(at + 7), nullptr, 16) >> (SIGBUS - 1) & 1);
   };
-  while (!caught()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(wait_until(caught));
   ::kill(child, SIGBUS);
   int status = 0;
   ::waitpid(child, &status, 0);
