@@ -191,7 +191,10 @@ TEST_F(ReportFilesTest, FiguresAreDrawn) {
   charts.resize(1);
   charts.push_back(grid_chart(results));
   charts.push_back(cost_charts(results)[0]);
+  write_atomically(dir_ / "victim", "precious");
+  for (const char* kind : {".svg", ".png"}) fs::create_symlink("victim", dir_ / (charts[0].id + kind));
   const FigureFiles made = write_figures(charts, dir_);
+  EXPECT_EQ(read_text(dir_ / "victim"), "precious");
   EXPECT_EQ(made.note, "");
   EXPECT_EQ(made.files.size(), 12u);
   for (const Chart& chart : charts) {
@@ -215,6 +218,13 @@ TEST_F(ReportFilesTest, FiguresOfAMethodWithAnOddName) {
   const ReportFiles files = write_report(results, dir_);
   EXPECT_THAT(files.notes, testing::IsEmpty());
   for (const fs::path& file : files.figures) EXPECT_TRUE(fs::exists(file)) << file;
+}
+
+TEST_F(ReportFilesTest, FiguresGoNowhereElse) {
+  make_directories(dir_ / "elsewhere");
+  fs::create_directory_symlink("elsewhere", dir_ / "figures");
+  EXPECT_THROW(write_report(sample_results(), dir_), Error);
+  EXPECT_TRUE(fs::is_empty(dir_ / "elsewhere"));
 }
 
 TEST_F(ReportFilesTest, AMissingGnuplotOrChartJsIsANote) {
