@@ -97,9 +97,10 @@ TEST(TrainRun, ABranchWithoutCheckpointsIsSweptAway) {
   more.resume_step = 6, more.train.steps = 8;
   trained(more);
   EXPECT_EQ(checkpoint_steps(aside), std::vector<int64_t>{7});
+  const auto branch = content_of(aside.path());
   more.resume_step = 0, more.train.steps = 9;
   trained(more);
-  EXPECT_EQ(checkpoint_steps(aside), std::vector<int64_t>{7});  // a branch with checkpoints stays
+  EXPECT_EQ(content_of(aside.path()), branch);  // a branch with checkpoints stays
 }
 
 TEST(TrainRun, ARefusedResumeChangesNothing) {
@@ -355,6 +356,14 @@ TEST(TrainRun, ResumingFromADamagedOneOffersTheOneBefore) {
                     HasSubstr("from step 3")));
   fs::rename(run.checkpoint(6), r.dir / "damaged");
   EXPECT_EQ(trained(r.request).result.updates, 3);
+}
+
+TEST(TrainRun, ARenamedCheckpointIsNotTakenForAnothers) {
+  ATrainedRun r;
+  const RunDir run(r.dir / "run");
+  fs::rename(run.checkpoint(6), run.checkpoint(5));
+  EXPECT_THAT(error_of([&] { train_run(test_context(), r.request, {}); }),
+              AllOf(HasSubstr("its state is of step 6"), HasSubstr("from step 3")));
 }
 
 TEST(TrainRun, WithoutASoundCheckpointTrainingBeginsAnew) {
