@@ -1,6 +1,7 @@
 // `longshot compare` as a user meets it.
 #include <nlohmann/json.hpp>
 
+#include "base/lock.h"
 #include "base/rng.h"
 #include "cli/support.h"
 #include "run/results.h"
@@ -214,6 +215,17 @@ TEST(Compare, OtherOptionsNeedAnotherDirectory) {
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, HasSubstr("begun with --steps 40, not 41"));
   EXPECT_EQ(longshot_run(dir, arguments + "--modes sideways").code, 2);
+}
+
+TEST(Compare, OneComparisonAtATime) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  make_directories(dir / "out");
+  const DirectoryLock lock = DirectoryLock::inside(dir / "out");
+  const Outcome o = longshot_run(dir, joined(compare_arguments(dir, "out")));
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, HasSubstr(fmt::format("another process (pid {})", ::getpid())));
+  EXPECT_FALSE(fs::exists(dir / "out/compare.json"));
 }
 
 TEST(Compare, OptionsItCannotUseAreRefused) {
