@@ -278,9 +278,17 @@ TEST_F(PrepareSafety, ALabyrinthOfLinksIsWalkedOnce) {
   fs::create_symlink(dir_ / "nowhere", dir_ / "maze/0/broken");
   PrepareConfig c = config();
   c.train = {(dir_ / "maze").string()};
-  const PrepareResult result = prepare(test_context(), c, {});
+  int asked = 0, while_walking = 0;
+  const PrepareResult result = prepare(test_context(), c,
+                                       {.stop = [&] { return ++asked < 0; },
+                                        .progress =
+                                            [&](const PrepareProgress&) {
+                                              if (while_walking == 0) while_walking = asked;
+                                            },
+                                        .note = [](const std::string&) {}});
   EXPECT_EQ(result.splits[0].counts.documents, 26u);
   // And it can be stopped there.
+  EXPECT_GE(while_walking, 26);
   c.out = (dir_ / "other").string();
   EXPECT_FALSE(
       prepare(
