@@ -14,3 +14,4 @@ for i in $(seq 1 60); do echo "Line $i: a small text that the example can learn 
 "$program" prepare "$work/text.txt" --split 0.9,0.1,0 --tokenizer byte --out "$work/tokens" 2> /dev/null
 "$work/build/train_short_test_long" "$work/tokens" "$work/run" | grep -E "trained at 32, scored 10[0-9]{2} tokens: [0-9.]+ nats"
 "$work/build/attention" | grep -E "^attention: lse -?[0-9]+\.[0-9]+, gradient of the first slope -?[0-9]+\.[0-9]+$"
+[ "$("$work/build/complete" "$work/run" "Line 1: a small" | head -c 15)" = "Line 1: a small" ]
