@@ -45,12 +45,6 @@ class TrainCommand : public Command {
   }
 
  private:
-  // "AVX3", "AVX3 and bf16 by AMX tiles"
-  static std::string arithmetic(const Context& context) {
-    const std::string set = instruction_set();
-    return context.precision() == Precision::kF32 ? set : set + " and bf16 by " + name_of(bf16_path());
-  }
-
   TrainEvents events(Context& context, Progress& progress, double peak) const {
     TrainEvents e;
     e.on_start = [&context, &progress, peak, this](const Trainer& trainer, Transformer& model, int64_t step) {

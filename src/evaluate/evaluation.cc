@@ -10,6 +10,7 @@
 #include "base/context.h"
 #include "base/error.h"
 #include "evaluate/summary.h"
+#include "kernels/peak.h"
 #include "run/checkpoint.h"
 
 namespace longshot {
@@ -167,6 +168,7 @@ Evaluated evaluate(Context& context, const Subject& subject, const TokenFile& st
       record.weights = subject.weights;
       record.step = subject.step;
       record.precision = name_of(kPrecisions, context.precision());
+      record.arithmetic = arithmetic(context);
       record.tokens_per_second = static_cast<double>(e.tokens) / std::max(scores.seconds, 1e-9);
       record.peak_memory_bytes = static_cast<int64_t>(peak_memory_bytes());
       callbacks.on_done({record, scores.tiles});

@@ -233,12 +233,14 @@ class Experiment {
 
   RunRecord record_of(const ModelPlan& plan, const RunDir& run, const TrainResult& result) const {
     LoadedModel loaded = load_model(run.checkpoint(result.step), {.should_stop = callbacks_.should_stop});
+    const TrainingState& training = training_of(loaded.info, loaded.dir);
     return {.name = plan.name,
             .position = plan.model.position,
             .variant = plan.variant,
             .train_length = plan.model.length,
             .options = read_options(run),
-            .train_data = training_of(loaded.info, loaded.dir).data_hash,
+            .train_data = training.data_hash,
+            .arithmetic = training.arithmetic,
             .seed = static_cast<int64_t>(plan.train.seed),
             .parameters = loaded.model->parameters().count(),
             .steps = result.step,

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/workspace.h"
+#include "kernels/bf16.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace longshot {
@@ -116,6 +117,11 @@ double measure_read_bandwidth(const Context& context) {
 }
 
 const char* instruction_set() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
+
+std::string arithmetic(const Context& context) {
+  const std::string set = instruction_set();
+  return context.precision() == Precision::kF32 ? set : set + ", bf16 by " + name_of(bf16_path());
+}
 
 std::vector<std::string> instruction_sets() {
   std::vector<std::string> names;

@@ -21,6 +21,9 @@ double measure_read_bandwidth(const Context& context);
 // The instruction set in use: "AVX2", ..
 const char* instruction_set();
 
+// The instructions that products of this context use: "AVX3", "AVX3, bf16 by AMX tiles".
+std::string arithmetic(const Context& context);
+
 // Those that this CPU and this program have, the best first.
 std::vector<std::string> instruction_sets();
 // While it lives, all kernels use this one of instruction_sets(). For measurements and tests: no kernel may be running in

@@ -77,6 +77,7 @@ struct TrainingEntry {
   std::string data_hash;
   double seconds = 0;
   int64_t peak_memory_bytes = 0;
+  std::optional<std::string> arithmetic{};
 };
 template <class V>
 void fields(V& v, TrainingEntry& t) {
@@ -85,6 +86,7 @@ void fields(V& v, TrainingEntry& t) {
   v("data_hash", t.data_hash);
   v("seconds", t.seconds, kNotNegative);
   v("peak_memory_bytes", t.peak_memory_bytes, kAnyCount);
+  v("arithmetic", t.arithmetic);
 }
 
 struct StateFile {
@@ -214,7 +216,8 @@ void save_checkpoint(const fs::path& dir, const CheckpointContent& content) {
                   .from = content.from};
   if (content.training) {
     const TrainingState& t = *content.training;
-    state.training = {object_of(t.options), object_of(t.optimizer), t.data_hash, t.seconds, t.peak_memory_bytes};
+    state.training = {object_of(t.options), object_of(t.optimizer), t.data_hash, t.seconds, t.peak_memory_bytes,
+                      t.arithmetic};
   }
   fs::path aside = dir;
   aside += kUnfinished;
@@ -260,7 +263,10 @@ CheckpointInfo read_checkpoint(const fs::path& dir, const Watch& watch) {
     const TrainingEntry& t = *state.training;
     info.training = {members_of<std::string>(t.options, fmt::format("{}, training, options", path.string())),
                      members_of<double>(t.optimizer, fmt::format("{}, training, optimizer", path.string())),
-                     t.data_hash, t.seconds, t.peak_memory_bytes};
+                     t.data_hash,
+                     t.seconds,
+                     t.peak_memory_bytes,
+                     t.arithmetic};
   }
   info.from = std::move(state.from);
   return info;

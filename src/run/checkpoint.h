@@ -26,6 +26,7 @@ struct TrainingState {
   std::string data_hash;                    // of the training split
   double seconds = 0;                       // of training so far
   int64_t peak_memory_bytes = 0;
+  std::optional<std::string> arithmetic{};  // the instructions that products used; not known of older files
 };
 
 // The weights that training began with, where they are another run's.

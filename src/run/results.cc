@@ -31,6 +31,7 @@ void fields(V& v, EvalRecord& e) {
   v("weights", e.weights);
   v("step", e.step, kAnyCount);
   v("precision", e.precision);
+  v("arithmetic", e.arithmetic);
   v("loss", e.loss, kNotNegative);
   v("standard_error", e.standard_error, kNotNegative);
   v("perplexity", e.perplexity, kNotNegative);
@@ -88,6 +89,7 @@ void fields(V& v, RunRecord& r) {
   v("train_length", r.train_length, kPositiveCount);
   v.texts_if_any("options", r.options);
   v("train_data", r.train_data);
+  v("arithmetic", r.arithmetic);
   v("seed", r.seed, kSeed);
   v("parameters", r.parameters, kAnyCount);
   v("steps", r.steps, kAnyCount);

@@ -23,7 +23,8 @@ struct EvalRecord {
   // Whose number it is: hash of the split's tokens, checksum and step of the weights. Not known of older records.
   std::optional<std::string> data{}, weights{};
   OptionalCount step{};
-  std::optional<std::string> precision{};  // of the operands of products: "f32", "bf16"
+  std::optional<std::string> precision{};   // of the operands of products: "f32", "bf16"
+  std::optional<std::string> arithmetic{};  // the instructions that products used
   OptionalNumber loss{}, standard_error{}, perplexity{}, word_perplexity{}, bits_per_byte{}, tokens_per_second{};
   OptionalCount peak_memory_bytes{};
   // Mean losses of equal stretches of the scored tokens, in stream order. Two evaluations of the same tokens have the same
@@ -97,6 +98,7 @@ struct RunRecord {
   int64_t train_length = 0;
   OptionValues options{};                   // of model and training, where known; immaterial ones left out
   std::optional<std::string> train_data{};  // hash of the training tokens
+  std::optional<std::string> arithmetic{};  // the instructions that products used in training
   OptionalCount seed{}, parameters{}, steps{}, tokens{};
   OptionalCount planned_steps{};  // more than `steps`: training has not ended
   OptionalNumber train_seconds{}, train_tokens_per_second{};

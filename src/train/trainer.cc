@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "kernels/peak.h"
 
 namespace longshot {
 namespace {
@@ -156,7 +157,8 @@ void Trainer::save(RunWriter& run) {
                                       .optimizer = optimizer_.numbers(),
                                       .data_hash = data_hash_,
                                       .seconds = seconds_,
-                                      .peak_memory_bytes = static_cast<int64_t>(peak_memory_)},
+                                      .peak_memory_bytes = static_cast<int64_t>(peak_memory_),
+                                      .arithmetic = arithmetic(context_)},
             .from = inputs_.from},
            config_.keep);
   saved_step_ = step_;

@@ -11,6 +11,7 @@
 #include "evaluate/summary.h"
 #include "evaluate/validation.h"
 #include "formats/safetensors.h"
+#include "kernels/peak.h"
 #include "run/checkpoint.h"
 #include "train/support.h"
 
@@ -91,6 +92,7 @@ TEST_F(EvaluationTest, RecordsSayWhoseNumberTheyAre) {
     EXPECT_EQ(r.step, 7);
     EXPECT_EQ(r.data, hex(stream().data_hash()));
     EXPECT_EQ(r.tokens, 960);
+    EXPECT_EQ(r.arithmetic, arithmetic(context_));
     EXPECT_NEAR(*r.perplexity, std::exp(*r.loss), 1e-9 * *r.perplexity);
   }
   EXPECT_EQ(e.losses.size(), 2u);
