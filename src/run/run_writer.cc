@@ -71,7 +71,7 @@ fs::path RunWriter::begin_at(int64_t step) {
   sweep_checkpoints(run_);
   sweep_branches();
   steps_ = checkpoint_steps(run_);
-  const fs::path aside = give_up_after(step);
+  fs::path aside = give_up_after(step);
   std::erase_if(records_, [&](const MetricsRecord& r) { return r.step > step; });
   if (fs::exists(run_.metrics())) write_metrics();
   restore_best();

@@ -47,7 +47,7 @@ class Bytes {
   }
 
   std::string checked(uint64_t size) {
-    const std::string part = take(size);
+    std::string part = take(size);
     uint32_t crc = number<uint32_t>() - 0xa282ead8;
     crc = (crc << 15) | (crc >> 17);
     if (crc != crc32c(part)) throw std::runtime_error("byte " + std::to_string(at_) + ": wrong checksum before it");
