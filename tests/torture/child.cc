@@ -72,7 +72,7 @@ bool Child::maps(const std::string& file_name) const {
 }
 
 int Child::wait() {
-  const auto patience = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::minutes(4);
   while (!ended()) {
     if (std::chrono::steady_clock::now() > patience) throw std::runtime_error("a command does not end");
     std::this_thread::sleep_for(std::chrono::microseconds(500));
