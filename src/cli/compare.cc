@@ -15,7 +15,7 @@ class CompareCommand : public Command {
  public:
   void options(Options& o) override {
     o.add("data", place_.data, "token set made by `longshot prepare`");
-    o.add("out", place_.out, "directory for runs, results.json, report.html and figures");
+    o.add("out", place_.out, "directory for runs, results.json and the report");
     o.add("threads", threads_, "0: all cores, shared with other runs on this machine");
     config_.fields(o);
     options_ = &o;

@@ -15,8 +15,9 @@ namespace {
 class ReportCommand : public Command {
  public:
   void options(Options& o) override {
-    o.add("out", out_, "directory for report.html and figures/; empty: beside the first argument");
-    o.add("figures", report_.figures, "also write each chart as SVG and PNG, by gnuplot");
+    o.add("out", out_,
+          "directory for report.html, figures/, tables/ and results.csv; empty: beside the first argument");
+    o.add("figures", report_.figures, "also write each chart as PDF, SVG and PNG, by gnuplot");
     o.add("chart-js", report_.chart_js, "Chart.js to put into the page");
   }
   Arguments arguments() const override { return {"[NAME=]RUN", 1, 10000}; }

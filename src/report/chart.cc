@@ -1,6 +1,6 @@
 #include "report/chart.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -43,7 +43,7 @@ std::string point_words(const Chart& chart, const ChartPoint& p) {
 
 int Series::marker() const { return kPalette[colour].marker; }
 
-int Series::drawn_dash() const { return dash > 0 ? dash : kPalette[colour].dash; }
+int Series::drawn_dash() const { return (kPalette[colour].dash + dash) % 4; }
 
 bool Series::has_band() const {
   return std::count_if(points.begin(), points.end(), [](const ChartPoint& p) { return p.has_spread(); }) > 1;
@@ -74,21 +74,22 @@ bool Chart::empty() const {
 }
 
 std::string Chart::caption() const {
-  bool band = false, whisker = false;
+  int bands = 0, whiskers = 0;
+  std::vector<std::string> spreads;
   for (const Series& s : series) {
-    const bool any = std::any_of(s.points.begin(), s.points.end(), [](const ChartPoint& p) { return p.has_spread(); });
-    const bool filled = kind == Kind::kLines && s.has_band();
-    band = band || filled;
-    whisker = whisker || (any && !filled);
+    if (s.overlay || std::none_of(s.points.begin(), s.points.end(), [](const auto& p) { return p.has_spread(); }))
+      continue;
+    ++(kind == Kind::kLines && s.has_band() ? bands : whiskers);
+    if (std::find(spreads.begin(), spreads.end(), s.spread) == spreads.end()) spreads.push_back(s.spread);
   }
   std::string text = note;
   const auto add = [&](const std::string& more) { text += (text.empty() ? "" : " ") + more; };
-  if (band || whisker)
+  if (!spreads.empty())
     add(fmt::format("{} {}.",
-                    band && whisker ? "Bands and whiskers span"
-                    : band          ? "The band spans"
-                                    : "The whiskers span",
-                    spread));
+                    bands > 0 && whiskers > 0 ? "Bands and whiskers span"
+                    : bands > 0               ? "Bands span"
+                                              : "Whiskers span",
+                    fmt::join(spreads, " or ")));
   const Range2 r = range_of(*this, false);
   const bool cut = std::any_of(series.begin(), series.end(), [&](const Series& s) {
     return !s.overlay &&
@@ -129,6 +130,7 @@ Json Chart::to_json() const {
                    {"marked", {marked.first, marked.every}},
                    {"dash", dash_pattern(s.drawn_dash())},
                    {"band", s.has_band()},
+                   {"spread", s.spread},
                    {"overlay", s.overlay},
                    {"points", points}});
   }
@@ -142,7 +144,6 @@ Json Chart::to_json() const {
           {"categories", categories},
           {"series", all},
           {"marks", lines},
-          {"spread", spread},
           {"fitFrom", fit_from ? Json(*fit_from) : Json()}};
 }
 

@@ -11,16 +11,17 @@ namespace longshot {
 
 struct ChartPoint {
   double x = 0, y = 0;
-  OptionalNumber low{}, high{};  // the spread; Chart::spread says of what
+  OptionalNumber low{}, high{};  // the spread; Series::spread says of what
 
   bool has_spread() const { return low && high && *low < *high; }
 };
 
 struct Series {
-  std::string label;     // one entry of the legend
-  int colour = 0;        // of kPalette; the same method has the same one everywhere
-  int dash = 0;          // 0 the palette's, 1 dashed, 2 dotted, 3 dash-dotted
-  bool overlay = false;  // hidden until asked for: the paper's curves
+  std::string label;                 // one entry of the legend
+  int colour = 0;                    // of kPalette; the same method has the same one everywhere
+  int dash = 0;                      // counted from the palette's on: solid, dashed, dotted, dash-dotted
+  bool overlay = false;              // hidden until asked for: the paper's curves
+  std::string spread = "the seeds";  // what the points' low and high span
   std::vector<ChartPoint> points{};
 
   int marker() const;      // of kPalette
@@ -49,8 +50,7 @@ struct Chart {
   std::vector<std::string> categories{};  // kBars: what the points' x = 0, 1, 2, .. stand for
   std::vector<Series> series{};
   std::vector<Mark> marks{};
-  std::string spread = "the seeds";  // what the points' low and high span
-  OptionalNumber fit_from{};         // points left of it do not count for the y range and may run out of the picture
+  OptionalNumber fit_from{};  // points left of it do not count for the y range and may run out of the picture
 
   bool empty() const;
   std::string caption() const;   // the note, and what is to be said of what is drawn

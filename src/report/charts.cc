@@ -21,9 +21,17 @@ struct RunPoint {
 };
 using Points = std::vector<RunPoint>;
 
-int colour_of(const std::vector<std::string>& positions, const std::string& position) {
-  const auto index = std::find(positions.begin(), positions.end(), position) - positions.begin();
-  return static_cast<int>(index % kGrey);
+// What a point's low and high span, as chart_point, averaged and perplexity_points fill them.
+const char* spread_of(const Group& group) {
+  return group.runs.size() > 1 ? "the seeds" : "two standard errors either way";
+}
+
+// The place of a group among those of its label, which differ in the training length: 0, 1, 2, ..
+int dash_of(const std::vector<Group>& groups, const Group& group) {
+  int before = 0;
+  for (const Group& other : groups)
+    before += other.label == group.label && other.train_length < group.train_length ? 1 : 0;
+  return before % 4;
 }
 
 ChartPoint chart_point(double x, const Stat& stat) {
@@ -116,7 +124,8 @@ std::vector<Chart> charts_by_length(const Results& results, const Chart& model,
     if (mark_length) chart.marks.push_back(train_mark(length));
     for (const Group& group : groups_at(groups, length)) {
       Series series{.label = group.label,
-                    .colour = colour_of(positions, group.position),
+                    .colour = colour_of(groups, group.label),
+                    .spread = spread_of(group),
                     .points = thinned(averaged(group, points_of), 300)};
       if (!series.points.empty()) chart.series.push_back(std::move(series));
     }
@@ -137,9 +146,17 @@ struct Cost {
   const char* title;
   std::function<std::optional<Stat>(const Group&)> measured;
   double PaperCost::*paper;
+  const char* spread;
 };
 
 }  // namespace
+
+int colour_of(const std::vector<Group>& groups, const std::string& label) {
+  std::vector<std::string> labels;
+  for (const Group& group : groups)
+    if (std::find(labels.begin(), labels.end(), group.label) == labels.end()) labels.push_back(group.label);
+  return static_cast<int>(std::find(labels.begin(), labels.end(), label) - labels.begin()) % kGrey;
+}
 
 std::string reference_method(const Results& results) {
   const auto positions = positions_of(results);
@@ -173,9 +190,11 @@ std::vector<Chart> perplexity_charts(const Results& results) {
                   .marks = {train_mark(train_length)}};
       std::vector<Series> overlays;
       for (const Group& group : groups_at(groups, train_length)) {
-        const int colour = colour_of(positions, group.position);
-        Series series{
-            .label = group.label, .colour = colour, .points = perplexity_points(group, protocols[p], lengths)};
+        const int colour = colour_of(groups, group.label);
+        Series series{.label = group.label,
+                      .colour = colour,
+                      .spread = spread_of(group),
+                      .points = perplexity_points(group, protocols[p], lengths)};
         if (series.points.empty()) continue;
         chart.series.push_back(std::move(series));
         auto overlay = paper_overlay(group, protocols[p], colour, static_cast<double>(lengths.back()));
@@ -208,20 +227,22 @@ Chart grid_chart(const Results& results) {
                           sentence(protocol.text())),
       .x = length_axis(lengths),
       .y = {.label = fmt::format("perplexity per {}", unit_of(results)), .log = true}};
-  int dash = 0;
   for (const Group& group : groups) {
     if (group.position != positions[0]) continue;
-    Series series{.label = group.text(), .colour = 0, .dash = dash++ % 4, .points = {}};
+    Series series{.label = group.text(),
+                  .colour = colour_of(groups, group.label),
+                  .dash = dash_of(groups, group),
+                  .spread = spread_of(group),
+                  .points = {}};
     for (const ChartPoint& p : perplexity_points(group, protocol, lengths))
       if (p.x >= static_cast<double>(group.train_length)) series.points.push_back(p);
     if (!series.points.empty()) chart.series.push_back(std::move(series));
   }
   for (size_t i = 1; i < positions.size(); ++i) {
-    Series series{.label = fmt::format("{} trained at the tested length", method_title(positions[i])),
-                  .colour = colour_of(positions, positions[i]),
-                  .points = {}};
+    Series series{.label = fmt::format("{} trained at the tested length", method_title(positions[i])), .points = {}};
     for (const Group& group : groups)
       if (const Measured m = group.perplexity(protocol, group.train_length); group.position == positions[i] && m.stat)
+        series.colour = colour_of(groups, group.label),
         series.points.push_back(chart_point(static_cast<double>(group.train_length), *m.stat));
     if (series.points.size() > 1) chart.series.push_back(std::move(series));
   }
@@ -300,11 +321,11 @@ std::vector<Chart> cost_charts(const Results& results) {
   const std::string reference = reference_method(results);
   const Cost costs[] = {
       {"train-speed", "Training speed", [&](const Group& g) { return measured_speed(g, "training", length); },
-       &PaperCost::train_speed},
+       &PaperCost::train_speed, "the rounds of measuring"},
       {"eval-speed", "Evaluation speed", [&](const Group& g) { return measured_speed(g, "evaluation", length); },
-       &PaperCost::eval_speed},
+       &PaperCost::eval_speed, "the rounds of measuring"},
       {"train-memory", "Memory in training", [](const Group& g) { return g.of(&RunRecord::train_peak_memory_bytes); },
-       &PaperCost::memory}};
+       &PaperCost::memory, "the seeds"}};
   std::vector<Chart> charts;
   const auto base = std::find_if(here.begin(), here.end(), [&](const Group& g) { return g.position == reference; });
   if (base == here.end()) return charts;
@@ -320,7 +341,8 @@ std::vector<Chart> cost_charts(const Results& results) {
         .kind = Chart::Kind::kBars,
         .x = {},
         .y = {.label = fmt::format("relative to {}", method_title(reference))}};
-    Series ours{.label = "measured", .colour = 0, .points = {}}, paper{.label = "paper", .colour = kGrey, .points = {}};
+    Series ours{.label = "measured", .colour = 0, .spread = cost.spread, .points = {}};
+    Series paper{.label = "paper", .colour = kGrey, .points = {}};
     const auto unit = cost.measured(*base);
     if (!unit || unit->mean <= 0) continue;
     for (const Group& group : here) {
@@ -379,7 +401,6 @@ std::vector<Chart> time_charts(const Results& results) {
                             length),
         .x = {.label = "training time (seconds)"},
         .y = {.label = fmt::format("perplexity per {}", unit_of(results)), .log = true}};
-    int dash = 0;
     for (const Group& group : groups) {
       const auto points_of = [&](const RunRecord& run) {
         Points points;
@@ -387,13 +408,16 @@ std::vector<Chart> time_charts(const Results& results) {
         return points;
       };
       Series series{.label = group.text(),
-                    .colour = colour_of(positions, group.position),
-                    .dash = dash++ % 4,
+                    .colour = colour_of(groups, group.label),
+                    .dash = dash_of(groups, group),
+                    .spread = spread_of(group),
                     .points = thinned(averaged(group, points_of), 300)};
       if (series.points.size() > 1) chart.series.push_back(std::move(series));
     }
     if (!chart.empty()) charts.push_back(std::move(chart));
   }
+  for (Chart& chart : charts) leave_out_start(chart);
+  share_y_range(charts);
   return charts;
 }
 

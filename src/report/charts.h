@@ -24,6 +24,9 @@ std::vector<Chart> time_charts(const Results& results);
 // All of the above that are not empty, in this order.
 std::vector<Chart> all_charts(const Results& results);
 
+// Of kPalette: groups of one label have one colour, in all charts.
+int colour_of(const std::vector<Group>& groups, const std::string& label);
+
 // The method others are measured against: sinusoidal, else no position, else the first.
 std::string reference_method(const Results& results);
 // The training length at which most methods were run; the shortest of those.

@@ -70,16 +70,14 @@ struct Section {
 
 constexpr size_t kMostCards = 8;  // more are a wall, and the table says the same
 
-std::string cards_html(const Results& results, const std::vector<Extrapolation>& all) {
-  const auto positions = positions_of(results);
+std::string cards_html(const std::vector<Group>& groups, const std::vector<Extrapolation>& all) {
   std::string out = "<div class=\"cards\">\n";
   for (const Extrapolation& e : all) {
-    const auto colour = std::find(positions.begin(), positions.end(), e.group->position) - positions.begin();
     out += fmt::format(
         "<div class=\"card c{}\"><div class=\"method\">{}</div><div class=\"verdict\">{}</div><div "
         "class=\"numbers\">{} at {} → {} at {}<br/>{:.3g} times the length</div></div>\n",
-        colour % kGrey, escape_html(e.group->text()), e.verdict(), perplexity_text(e.at_train_length),
-        e.group->train_length, perplexity_text(e.at_longest), e.longest,
+        colour_of(groups, e.group->label), escape_html(e.group->text()), e.verdict(),
+        perplexity_text(e.at_train_length), e.group->train_length, perplexity_text(e.at_longest), e.longest,
         static_cast<double>(e.longest) / static_cast<double>(e.group->train_length));
   }
   return out + "</div>\n";
@@ -94,7 +92,7 @@ Section findings_section(const Results& results, const std::vector<Group>& group
   if (const auto rows = answers(groups, protocol, lengths); !rows.empty())
     section.body += html_text(answer_table(rows, protocol, unit_of(results)));
   if (const auto all = extrapolations(groups, protocol, lengths); !all.empty())
-    section.body += (all.size() <= kMostCards ? cards_html(results, all) : "") + html_text(extrapolation_table(all));
+    section.body += (all.size() <= kMostCards ? cards_html(groups, all) : "") + html_text(extrapolation_table(all));
   if (!section.body.empty()) section.body += html_text(configuration_table(groups));
   return section;
 }
@@ -211,15 +209,16 @@ Section bias_section(const Results& results) {
                   "stronger the colour, the more attention the "
                   "bias leaves to a key when all keys match equally well. Point at a diagonal for its value.",
                   ""};
-  const auto positions = positions_of(results);
-  for (const std::string& position : positions) {
+  const auto groups = groups_of(results);
+  for (const std::string& position : positions_of(results)) {
     const auto run = std::find_if(results.runs.begin(), results.runs.end(),
                                   [&](const RunRecord& r) { return r.position == position && r.biases; });
     if (run == results.runs.end()) continue;
-    const auto colour = std::find(positions.begin(), positions.end(), position) - positions.begin();
+    const auto group =
+        std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.position == position; });
     section.body +=
-        fmt::format("<figure class=\"c{}\"><h3>{}: {} heads{}{}, {} tokens</h3>{}</figure>\n", colour % kGrey,
-                    escape_html(method_title(position)), run->biases->heads,
+        fmt::format("<figure class=\"c{}\"><h3>{}: {} heads{}{}, {} tokens</h3>{}</figure>\n",
+                    colour_of(groups, group->label), escape_html(method_title(position)), run->biases->heads,
                     run->biases->heads > kMostBiasMatrices ? fmt::format(" (the first {})", kMostBiasMatrices) : "",
                     run->biases->slopes.empty() ? fmt::format(", layer {}, learned", run->biases->layer + 1) : "",
                     run->train_length, bias_matrices_html(*run->biases, run->train_length));

@@ -182,8 +182,8 @@
   };
 
   const tooltipLabel = (spec) => (item) => {
-    const {label, data} = item.dataset, point = data[item.dataIndex];
-    const spread = point.low === undefined ? "" : " (" + digits(point.low, 4) + " to " + digits(point.high, 4) + ", " + spec.spread + ")";
+    const {label, data, series} = item.dataset, point = data[item.dataIndex];
+    const spread = point.low === undefined ? "" : " (" + digits(point.low, 4) + " to " + digits(point.high, 4) + ", " + spec.series[series].spread + ")";
     return " " + label + ": " + digits(point.value, 4) + spread;
   };
 

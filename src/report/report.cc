@@ -4,6 +4,9 @@
 #include "report/charts.h"
 #include "report/figures.h"
 #include "report/page.h"
+#include "report/tables.h"
+#include "report/tidy.h"
+#include "run/run_dir.h"
 
 namespace longshot {
 
@@ -11,10 +14,11 @@ ReportFiles write_report(const Results& results, const fs::path& dir, const Repo
                          const Watch& watch) {
   require(!results.runs.empty(), "there are no runs to report on");
   make_directories(dir);
-  ReportFiles files{.page = dir / "report.html", .figures = {}, .notes = {}};
+  const ExperimentDir names(dir);
+  ReportFiles files{.page = names.report(), .numbers = names.numbers(), .figures = {}, .tables = {}, .notes = {}};
   PageOptions page;
   if (options.figures) {
-    FigureFiles figures = write_figures(all_charts(results), dir / "figures", options.gnuplot, watch);
+    FigureFiles figures = write_figures(all_charts(results), names.figures(), options.gnuplot, watch);
     files.figures = std::move(figures.files);
     if (!figures.note.empty()) files.notes.push_back(figures.note);
     page.note = figures.note;
@@ -28,6 +32,12 @@ ReportFiles write_report(const Results& results, const fs::path& dir, const Repo
     files.notes.push_back(fmt::format("the page's charts are still drawings: {} is not there (package libjs-chart.js).",
                                       options.chart_js));
   write_atomically(files.page, page_html(results, page));
+  write_atomically(files.numbers, tidy_csv(results));
+  make_subdirectory(names.tables());
+  for (const Table& table : paper_tables(results)) {
+    files.tables.push_back(names.tables() / (table.id + ".tex"));
+    write_atomically(files.tables.back(), latex_text(table));
+  }
   return files;
 }
 

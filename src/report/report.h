@@ -1,4 +1,4 @@
-// A directory with report.html and figures/ from results.
+// A directory with report.html, figures/, tables/ and results.csv from results.
 #pragma once
 #include <string>
 #include <vector>
@@ -18,7 +18,9 @@ struct ReportOptions {
 
 struct ReportFiles {
   fs::path page;
+  fs::path numbers;  // CSV of every measured number
   std::vector<fs::path> figures;
+  std::vector<fs::path> tables;    // LaTeX
   std::vector<std::string> notes;  // what is missing and what would bring it
 };
 

@@ -76,7 +76,7 @@ bool drawable_spread(const ChartPoint& p, const Chart& chart) {
 std::string point_text(const Chart& chart, const Series& s, const ChartPoint& p) {
   const std::string at = is_bars(chart) ? chart.categories[static_cast<size_t>(p.x)] : tick_text(p.x);
   std::string text = fmt::format("{}, {}: {:.4g}", s.label, at, p.y);
-  if (p.has_spread()) text += fmt::format(" ({:.4g} to {:.4g}, {})", *p.low, *p.high, chart.spread);
+  if (p.has_spread()) text += fmt::format(" ({:.4g} to {:.4g}, {})", *p.low, *p.high, s.spread);
   return text;
 }
 

@@ -237,6 +237,25 @@ Table configuration_table(const std::vector<Group>& groups) {
   return table;
 }
 
+std::vector<Table> paper_tables(const Results& results) {
+  std::vector<Table> tables;
+  const std::vector<Group> groups = groups_of(results);
+  const std::vector<EvalProtocol> protocols = protocols_of(results);
+  if (!protocols.empty()) {
+    const auto lengths = lengths_of(results, protocols[0]);
+    tables.push_back(answer_table(answers(groups, protocols[0], lengths), protocols[0], unit_of(results)));
+    tables.push_back(extrapolation_table(extrapolations(groups, protocols[0], lengths)));
+    tables.push_back(saving_table(savings(groups, protocols[0])));
+    tables.push_back(sooner_table(sooner(groups)));
+  }
+  tables.push_back(configuration_table(groups));
+  for (Table& table : perplexity_tables(results)) tables.push_back(std::move(table));
+  for (Table table : {decomposition_table(results), cost_table(results), run_table(results)})
+    tables.push_back(std::move(table));
+  std::erase_if(tables, [](const Table& table) { return table.rows.empty(); });
+  return tables;
+}
+
 Table run_table(const Results& results) {
   Table table{.id = "runs",
               .title = "Runs",

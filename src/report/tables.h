@@ -17,6 +17,9 @@ Table cost_table(const Results& results);
 // What a terminal shows: the perplexities, then the answer.
 std::vector<Table> result_tables(const Results& results);
 
+// What a paper may want, in the page's order; none is empty.
+std::vector<Table> paper_tables(const Results& results);
+
 // The records themselves, one row each.
 Table run_table(const Results& results);
 Table eval_table(const Results& results);

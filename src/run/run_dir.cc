@@ -1,18 +1,17 @@
 #include "run/run_dir.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 
 namespace longshot {
 
 bool RunDir::is_name(std::string_view name) {
-  constexpr std::array<std::string_view, 9> kNames = {"config.toml", "metrics.jsonl",   kEventFile,
-                                                      "evals.jsonl", "run.json",        "checkpoints",
-                                                      "report.html", "equal-time.json", "figures"};
+  constexpr std::string_view kNames[] = {"config.toml", "metrics.jsonl",   kEventFile, "evals.jsonl",
+                                         "run.json",    "checkpoints",     "tables",   "results.csv",
+                                         "report.html", "equal-time.json", "figures"};
   if (name.starts_with('.') || name.starts_with("abandoned-")) return true;
   if (name.ends_with(kUnfinished)) name.remove_suffix(std::string_view(kUnfinished).size());
-  return std::ranges::find(kNames, name) != kNames.end();
+  return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
 std::optional<int64_t> RunDir::step_of(std::string_view name, std::string_view ending) {

@@ -12,7 +12,7 @@
 //   DIR/runs/NAME/         a RUN, and in it run.json (its record once tested), equal-time.json (its number of steps)
 //   DIR/speeds.json        how fast the models run, measured in turn
 //   DIR/results.json       the records of all runs
-//   DIR/report.html, DIR/figures/
+//   DIR/report.html, DIR/figures/, DIR/tables/ (LaTeX), DIR/results.csv (every number)
 #pragma once
 #include <fmt/format.h>
 
@@ -60,6 +60,8 @@ class ExperimentDir {
   fs::path results() const { return dir_ / "results.json"; }
   fs::path report() const { return dir_ / "report.html"; }
   fs::path figures() const { return dir_ / "figures"; }
+  fs::path tables() const { return dir_ / "tables"; }
+  fs::path numbers() const { return dir_ / "results.csv"; }
 
  private:
   fs::path dir_;

@@ -211,9 +211,11 @@ TEST_F(BrowserTest, WithoutChartJsTheDrawingsStayAndTheLegendHides) {
   EXPECT_EQ(browser.evaluate("document.querySelectorAll('figure.live').length"), 0);
   EXPECT_THAT(browser.evaluate("document.querySelector('.warning').textContent").get<std::string>(),
               HasSubstr("libjs-chart.js"));
-  EXPECT_GT(browser.evaluate("document.querySelector('#chart-grid svg.chart').getBoundingClientRect().height").get<double>(),
-            200);
-  const std::string group = "getComputedStyle(document.querySelector('#chart-grid svg.chart g[data-series=\"0\"]')).display";
+  EXPECT_GT(
+      browser.evaluate("document.querySelector('#chart-grid svg.chart').getBoundingClientRect().height").get<double>(),
+      200);
+  const std::string group =
+      "getComputedStyle(document.querySelector('#chart-grid svg.chart g[data-series=\"0\"]')).display";
   EXPECT_EQ(browser.evaluate(group), "inline");
   const auto [x, y] = place(browser, "#chart-grid .legend button");
   browser.click(x, y);
