@@ -27,7 +27,8 @@ class ReportCommand : public Command {
     Progress progress;
     Results results = gather_results({args.begin(), args.end()}, watched(progress, "reading the runs"));
     if (results.version.empty()) results.version = version();
-    if (out_.empty()) out_ = (fs::is_directory(args[0]) ? fs::path(args[0]) : fs::path(args[0]).parent_path()).string();
+    const fs::path first = labelled_path(args[0]).path;
+    if (out_.empty()) out_ = (fs::is_directory(first) ? first : first.parent_path()).string();
     const ReportFiles files =
         write_report(results, out_.empty() ? "." : out_, report_, watched(progress, "drawing the figures"));
     progress.clear();

@@ -26,19 +26,6 @@ void append(Results& all, Results more, const std::string& source) {
   if (!more.command.empty()) all.command += (all.command.empty() ? "" : "\n") + more.command;
 }
 
-// "name=PATH", where no file is called so.
-struct Named {
-  std::optional<std::string> label;
-  fs::path path;
-};
-
-Named named(const fs::path& given) {
-  const std::string text = given.string();
-  const size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0 || fs::exists(given)) return {std::nullopt, given};
-  return {text.substr(0, equals), text.substr(equals + 1)};
-}
-
 Results read_results_at(const fs::path& path, const std::string& given) {
   if (fs::is_regular_file(path)) return read_results(path);
   if (const ExperimentDir experiment(path); fs::is_regular_file(experiment.plan())) return read_experiment(experiment);
@@ -58,12 +45,19 @@ Results read_results_at(const fs::path& path, const std::string& given) {
 
 }  // namespace
 
+LabelledPath labelled_path(const fs::path& given) {
+  const std::string text = given.string();
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || fs::exists(given)) return {std::nullopt, given};
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
 Results gather_results(const std::vector<fs::path>& paths, const Watch& watch) {
   Results all;
   double done = 0;
   for (const fs::path& given : paths) {
     watch.at(done++ / static_cast<double>(paths.size()));
-    const Named argument = named(given);
+    const LabelledPath argument = labelled_path(given);
     fs::path path = fs::absolute(argument.path).lexically_normal();
     if (!path.has_filename()) path = path.parent_path();  // "runs/a/" names the same as "runs/a"
     Results more = read_results_at(path, given.string());

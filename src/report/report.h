@@ -1,5 +1,6 @@
 // A directory with report.html, figures/, tables/ and results.csv from results.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,13 @@ struct ReportFiles {
 
 ReportFiles write_report(const Results& results, const fs::path& dir, const ReportOptions& options = {},
                          const Watch& watch = {});
+
+// "name=PATH", where no file is called so.
+struct LabelledPath {
+  std::optional<std::string> label;
+  fs::path path;
+};
+LabelledPath labelled_path(const fs::path& given);
 
 // Results from any mix of: a results.json, a directory that holds one, a run's directory. Runs are put
 // together; names that clash get the directory's name in front.

@@ -271,6 +271,8 @@ TEST_F(ReportFilesTest, CommandReadsRuns) {
   const Outcome outcome = longshot(fmt::format("{0}/a {0}/b --no-figures --out {0}", dir_.string()));
   EXPECT_EQ(outcome.code, 0) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("Rotary"));
+  EXPECT_EQ(longshot(fmt::format("mine={}/b --no-figures", dir_.string())).code, 0);
+  EXPECT_TRUE(fs::exists(dir_ / "b" / "report.html")) << "a label is no part of the path";
 }
 
 TEST_F(ReportFilesTest, CommandRefusesWhatIsNoRun) {
