@@ -75,8 +75,10 @@ std::vector<Group> groups_at(const std::vector<Group>& groups, int64_t train_len
   return some;
 }
 
-Axis length_axis(const std::vector<int64_t>& lengths) {
-  return {.label = "test length (tokens)", .log = true, .ticks = {lengths.begin(), lengths.end()}};
+Axis length_axis(const Results& results, const std::vector<int64_t>& lengths) {
+  return {.label = fmt::format("test length ({}s)", unit_of(results)),
+          .log = true,
+          .ticks = {lengths.begin(), lengths.end()}};
 }
 
 Mark train_mark(int64_t length) { return {static_cast<double>(length), fmt::format("trained at {}", length)}; }
@@ -185,7 +187,7 @@ std::vector<Chart> perplexity_charts(const Results& results) {
       Chart chart{.id = fmt::format("perplexity-{}-L{}", p + 1, train_length),
                   .title = fmt::format("Trained at {}, {}", train_length, protocols[p].windows()),
                   .note = sentence(protocols[p].text()),
-                  .x = length_axis(lengths),
+                  .x = length_axis(results, lengths),
                   .y = {.label = fmt::format("perplexity per {}", unit_of(results)), .log = true},
                   .marks = {train_mark(train_length)}};
       std::vector<Series> overlays;
@@ -225,7 +227,7 @@ Chart grid_chart(const Results& results) {
       .note = fmt::format("{} Lines that begin at a training length: one model tested further and further. "
                           "The others: a model trained anew for each length.",
                           sentence(protocol.text())),
-      .x = length_axis(lengths),
+      .x = length_axis(results, lengths),
       .y = {.label = fmt::format("perplexity per {}", unit_of(results)), .log = true}};
   for (const Group& group : groups) {
     if (group.position != positions[0]) continue;
@@ -254,7 +256,7 @@ std::vector<Chart> position_loss_charts(const Results& results) {
       .id = "positions",
       .title = "Loss by position",
       .note = "Mean loss of the tokens that have so many tokens of context, from one pass over the longest windows.",
-      .x = {.label = "tokens of context", .log = true},
+      .x = {.label = fmt::format("{}s of context", unit_of(results)), .log = true},
       .y = {.label = fmt::format("loss (nats per {})", unit_of(results))}};
   auto charts = charts_by_length(
       results, model,
@@ -293,7 +295,7 @@ std::vector<Chart> decomposition_charts(const Results& results) {
     const Chart model{.id = term.id,
                       .title = term.title,
                       .note = term.note,
-                      .x = length_axis({lengths.begin(), lengths.end()}),
+                      .x = length_axis(results, {lengths.begin(), lengths.end()}),
                       .y = {.label = fmt::format("change of loss (nats per {})", unit_of(results))}};
     const auto made = charts_by_length(
         results, model,

@@ -123,7 +123,8 @@ std::string latex_text(const Table& table) {
     }
     body += " \\\\\n";
   }
-  const std::string end = table.title.empty() || table.title.ends_with('.') ? "" : ".";
+  const std::string end =
+      table.title.empty() || std::string_view(".?!").find(table.title.back()) != std::string_view::npos ? "" : ".";
   return fmt::format(
       "% In the preamble: \\usepackage{{booktabs}}\n\\begin{{table}}\n  \\centering\n  \\caption{{{}{}{}}}\n"
       "  \\label{{tab:{}}}\n  \\begin{{tabular}}{{{}}}\n    \\toprule\n    {} \\\\\n    \\midrule\n{}"
