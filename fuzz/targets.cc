@@ -174,7 +174,7 @@ void torch_file(std::string_view bytes) {
   const FairseqCheckpoint checkpoint(file);
   checkpoint.verify();
   for (const FairseqTensor& t : checkpoint.tensors()) {
-    std::vector<float> out(static_cast<size_t>(*element_count(t.shape)));
+    std::vector<float> out(static_cast<size_t>(element_count(t.shape).value_or(0)));
     copy_to_float(t, out);
   }
 }
@@ -212,8 +212,7 @@ const fs::path& scratch() {
   static const fs::path path = [] {
     const fs::path memory = "/dev/shm";  // thousands of small files are synced to it
     const bool there = ::access(memory.c_str(), W_OK) == 0;
-    const fs::path made =
-        (there ? memory : fs::temp_directory_path()) / ("longshot-fuzz-" + std::to_string(::getpid()));
+    fs::path made = (there ? memory : fs::temp_directory_path()) / ("longshot-fuzz-" + std::to_string(::getpid()));
     make_directories(made);
     return made;
   }();

@@ -12,7 +12,10 @@ inline bool can_exchange = true;
 
 }  // namespace longshot
 
-extern "C" int renameat2(int from_dir, const char* from, int to_dir, const char* to, unsigned flags) noexcept {
+extern "C" int stand_in(int from_dir, const char* from, int to_dir, const char* to, unsigned flags) noexcept
+    __asm__("renameat2");
+// NOLINTNEXTLINE(misc-definitions-in-headers): of one file alone
+extern "C" int stand_in(int from_dir, const char* from, int to_dir, const char* to, unsigned flags) noexcept {
   if (longshot::can_exchange) return static_cast<int>(::syscall(SYS_renameat2, from_dir, from, to_dir, to, flags));
   errno = EINVAL;
   return -1;

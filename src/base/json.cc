@@ -89,7 +89,8 @@ class Builder : public nlohmann::json_sax<Value> {
     // "[json.exception...] parse error at line 1, column 9: syntax error ... - invalid literal; last read: '...'"
     std::string_view why = e.what();
     for (const char* until : {"] ", ", column ", ": "}) {
-      if (const size_t at = why.find(until); at != why.npos) why.remove_prefix(at + std::string_view(until).size());
+      if (const size_t at = why.find(until); at != std::string_view::npos)
+        why.remove_prefix(at + std::string_view(until).size());
     }
     why = why.substr(0, why.find("; last read: "));
     refuse(fmt::format("not valid JSON: {}", why.substr(0, 2 * kLongestQuote)), position);
@@ -107,7 +108,7 @@ class Builder : public nlohmann::json_sax<Value> {
     const std::string_view before = text_.substr(0, std::min(position, text_.size()));
     const size_t column = before.size() - (before.rfind('\n') + 1);
     const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-    const std::string place = text_.find('\n') == text_.npos ? "" : fmt::format("line {}, ", line);
+    const std::string place = text_.find('\n') == std::string_view::npos ? "" : fmt::format("line {}, ", line);
     fail("{}: {}column {}: {}", origin_, place, column, why);
   }
 

@@ -102,11 +102,13 @@ void bind_list(Option& o, std::vector<T>& field, Parse parse, Print print) {
   };
   o.get = [&field] {
     std::vector<std::string> parts;
+    parts.reserve(field.size());
     for (const T& value : field) parts.push_back(fmt::format("{}", value));
     return join_list(parts);
   };
   o.toml = [&field, print] {
     std::vector<std::string> parts;
+    parts.reserve(field.size());
     for (const T& value : field) parts.push_back(print(value));
     return fmt::format("[{}]", fmt::join(parts, ", "));
   };
@@ -170,13 +172,14 @@ void Options::add(std::string name, std::string& field, std::string help) {
 }
 
 void Options::add(std::string name, std::string& field, std::vector<std::string> choices, std::string help) {
-  Words words{
-      .names = choices, .set = [&field, choices](size_t i) { field = choices[i]; }, .get = [&field] { return field; }};
+  Words words{.names = choices,
+              .set = [&field, names = std::move(choices)](size_t i) { field = names[i]; },
+              .get = [&field] { return field; }};
   add_words(std::move(name), std::move(words), std::move(help));
 }
 
 void Options::add_words(std::string name, Words words, std::string help) {
-  Option& o = push(std::move(name), help + fmt::format(" ({})", fmt::join(words.names, ", ")), "text");
+  Option& o = push(std::move(name), std::move(help) + fmt::format(" ({})", fmt::join(words.names, ", ")), "text");
   o.set = [name = o.name, names = std::move(words.names), set = std::move(words.set)](const std::string& text) {
     set(place_of(name, names, text));
   };
@@ -186,7 +189,7 @@ void Options::add_words(std::string name, Words words, std::string help) {
 }
 
 void Options::add_word_list(std::string name, WordList words, std::string help) {
-  Option& o = push(std::move(name), help + fmt::format(" ({})", fmt::join(words.names, ", ")), "list");
+  Option& o = push(std::move(name), std::move(help) + fmt::format(" ({})", fmt::join(words.names, ", ")), "list");
   o.set = [name = o.name, names = std::move(words.names), set = std::move(words.set)](const std::string& text) {
     std::vector<size_t> chosen;
     for (const std::string& part : split_list(text)) chosen.push_back(place_of(name, names, part));

@@ -46,11 +46,11 @@ std::vector<Json> read_records(const fs::path& path, const JsonLimits& limits) {
   std::vector<Json> records;
   JsonLimits left = limits;
   size_t number = 0;
-  for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
+  for (size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
     end = std::min(text.find('\n', begin), text.size());
     const std::string_view line = std::string_view(text).substr(begin, end - begin);
     ++number;
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const std::string origin = fmt::format("{}, line {}", path.string(), number);
     if (end == text.size() && !is_whole(line, origin)) break;
     Json record = parse_json(line, origin, left);

@@ -99,7 +99,7 @@ class BenchCommand : public Command {
       bench.out["peak_gflops_before"][name] = rate.peak / 1e9;
       held.push_back(100 * rate.mean / rate.peak);
       part_named(name).measure(bench);
-      std::fflush(stdout);
+      flush_output();
     }
     fmt::print("\nbefore these parts the FMA loop itself held {:.0f}% of its peak (median; lowest {:.0f}%)\n",
                median(held), *std::ranges::min_element(held));

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "cli/bench.h"
+#include "cli/command.h"
 #include "cli/progress.h"
 #include "model/inference.h"
 #include "run/results.h"
@@ -30,7 +31,7 @@ void bench_eval(Bench& bench) {
         100.0 * static_cast<double>(inference.visited().seen) / static_cast<double>(inference.visited().all);
     fmt::print("{:>8} {:>12.0f} {:>10.1f} {:>12} {:>10.1f}\n", length, rate, percent,
                bytes_text(static_cast<double>(inference.bytes())), tiles);
-    std::fflush(stdout);
+    flush_output();
     const double loss = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(length);
     bench.out["eval"].push_back({{"length", length},
                                  {"tokens_per_second", rate},
@@ -90,7 +91,7 @@ void bench_sliding(Bench& bench) {
       difference = std::max(difference, static_cast<double>(std::abs(shared[i] - apart[i])));
     const double rate = static_cast<double>(count) / median(times), ratio = median(ratios);
     fmt::print("{:>8} {:>16.1f} {:>16.1f} {:>7.2f}x {:>12.1e}\n", length, rate, rate / ratio, ratio, difference);
-    std::fflush(stdout);
+    flush_output();
     bench.out["sliding"].push_back(
         {{"window", length}, {"tokens_per_second", rate}, {"times_alone", ratio}, {"largest_difference", difference}});
   }

@@ -72,12 +72,13 @@ AttentionTimes time_attention(const Bench& bench, const AttentionCase& a) {
   const std::vector<float> qkv = random_floats(3 * size, bench.settings.seed, 1),
                            d_out = random_floats(size, bench.settings.seed, 2);
   std::vector<float> out(d_out.size()), d_qkv(qkv.size());
-  const auto of_three = [&](auto& x, int64_t part) {
-    return BasicHeads{x.data() + part * width, 3 * size, 3 * width, a.head_dim};
+  const auto of_three = [&]<class T>(T* x, int64_t part) {
+    return BasicHeads<T>{x + part * width, 3 * size, 3 * width, a.head_dim};
   };
   const auto heads = [&](auto& x) { return packed_heads(x.data(), a.length, a.heads, a.head_dim); };
-  const AttentionInputs inputs{of_three(qkv, 0), of_three(qkv, 1), of_three(qkv, 2)};
-  AttentionInputGradients gradients{.d_q = of_three(d_qkv, 0), .d_k = of_three(d_qkv, 1), .d_v = of_three(d_qkv, 2)};
+  const AttentionInputs inputs{of_three(qkv.data(), 0), of_three(qkv.data(), 1), of_three(qkv.data(), 2)};
+  AttentionInputGradients gradients{
+      .d_q = of_three(d_qkv.data(), 0), .d_k = of_three(d_qkv.data(), 1), .d_v = of_three(d_qkv.data(), 2)};
   if (a.bias == "table") gradients.d_table = {d_table.data(), a.heads, a.length};
   Attention attention(problem);
   AttentionTimes times{};

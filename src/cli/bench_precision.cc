@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "cli/bench.h"
+#include "cli/command.h"
 #include "kernels/bf16.h"
 #include "model/inference.h"
 
@@ -21,7 +22,7 @@ void compare_precisions(Bench& bench, const std::string& what, const std::functi
     ratios.push_back(floats.back() / halves.back());
   }
   fmt::print("{:>40} {:>10.4f} {:>10.4f} {:>8.2f}x\n", what, median(floats), median(halves), median(ratios));
-  std::fflush(stdout);
+  flush_output();
   bench.out["precision"].push_back({{"what", what},
                                     {"f32_seconds", median(floats)},
                                     {"bf16_seconds", median(halves)},

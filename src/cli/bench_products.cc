@@ -4,6 +4,7 @@
 
 #include "cli/bench.h"
 #include "cli/blas.h"
+#include "cli/command.h"
 #include "kernels/product.h"
 
 namespace longshot {
@@ -135,7 +136,7 @@ void report(Bench& bench, const ProductCase& product, const std::vector<Contesta
     }
   }
   fmt::print("\n");
-  std::fflush(stdout);
+  flush_output();
   bench.out["gemm"].push_back({{"form", form_name(product.form)},
                                {"rows", product.rows},
                                {"outputs", product.outputs},
@@ -162,6 +163,7 @@ double time_product(const Bench& bench, const ProductCase& product) {
 
 void bench_products(Bench& bench) {
   std::vector<Blas> libraries;
+  libraries.reserve(bench.settings.blas.size());
   for (const std::string& file : bench.settings.blas) libraries.emplace_back(file, bench.context.threads());
   fmt::print(
       "\nproducts of the model's layers and of the demo's, rows x outputs x inputs; libraries: GFLOP/s and how many "

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cli/bench.h"
+#include "cli/command.h"
 #include "cli/progress.h"
 #include "formats/safetensors.h"
 #include "kernels/peak.h"
@@ -29,7 +30,7 @@ TrainingStep::TrainingStep(Context& context, const ModelConfig& config, int64_t 
 double TrainingStep::run() {
   const TrainingBatch batch{
       .sequences = sequences_, .length = length_, .inputs = inputs_, .targets = targets_, .first_key = {}};
-  const double count = static_cast<double>(tokens());
+  const auto count = static_cast<double>(tokens());
   const double loss = pass_.run(batch, static_cast<float>(1 / count), 1) / count;
   optimizer_.step(context_, 1e-4);
   return loss;
@@ -99,8 +100,7 @@ Json report_step(TrainingStep& step, const StepTimes& times, double peak) {
   fmt::print("  {} thread{}: {:.4f} s, {:.0f} tokens/s, {:.1f}% of peak, {} allocated\n", step.context().threads(),
              step.context().threads() == 1 ? "" : "s", seconds, rate, percent,
              bytes_text(static_cast<double>(step.bytes())));
-  for (size_t z = 0; z < kZoneCount; ++z)
-    fmt::print("    {:<20} {:>6.1f}%\n", kZoneNames[z], 100 * breakdown[kZoneNames[z]].get<double>());
+  for (const char* zone : kZoneNames) fmt::print("    {:<20} {:>6.1f}%\n", zone, 100 * breakdown[zone].get<double>());
   fmt::print("    {:<20} {:>6.1f}%\n", "row-wise, the rest", 100 * breakdown["rest"].get<double>());
   return {{"position", model.position},
           {"length", model.length},
@@ -231,7 +231,7 @@ void bench_positions(Bench& bench) {
     const double slower = 100 * (median(ratios) - 1);
     fmt::print("{:>12} {:>12.0f} {:>10.1f} {:>12}\n", position, static_cast<double>(step.tokens()) / median(seconds),
                slower, bytes_text(static_cast<double>(step.bytes())));
-    std::fflush(stdout);
+    flush_output();
     bench.out["positions"].push_back(
         {{"position", position}, {"slower_percent", slower}, {"memory_bytes", step.bytes()}});
   }

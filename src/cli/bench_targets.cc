@@ -1,5 +1,6 @@
 // Every instruction set this CPU can run, each against the peak of its own multiply-adds.
 #include "cli/bench.h"
+#include "cli/command.h"
 #include "kernels/peak.h"
 
 namespace longshot {
@@ -44,7 +45,7 @@ void bench_targets(Bench& bench) {
       fmt::print(" {:>9.1f}", row[column].get<double>());
     }
     fmt::print("\n");
-    std::fflush(stdout);
+    flush_output();
     bench.out["targets"].push_back(row);
   }
   bench.peak = peak_before;

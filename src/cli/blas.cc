@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -30,15 +31,15 @@ bool runs(const fs::path& task) {
   std::ifstream file(task / "stat");
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   const size_t name_end = text.rfind(')');  // "17 (name) R .."
-  return name_end != text.npos && name_end + 2 < text.size() && text[name_end + 2] == 'R';
+  return name_end != std::string::npos && name_end + 2 < text.size() && text[name_end + 2] == 'R';
 }
 
 bool other_threads_run() {
   std::error_code ignored;  // threads come and go
-  for (const fs::directory_entry& task : fs::directory_iterator("/proc/self/task", ignored)) {
-    if (task.path().filename() != std::to_string(::gettid()) && runs(task.path())) return true;
-  }
-  return false;
+  const fs::directory_iterator tasks("/proc/self/task", ignored);
+  const std::string own = std::to_string(::gettid());
+  return std::any_of(begin(tasks), end(tasks),
+                     [&](const auto& task) { return task.path().filename() != own && runs(task.path()); });
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ class Blas {
   // A file with cblas_sgemm (OpenBLAS, MKL) or dnnl_sgemm (oneDNN). Throws Error where there is none.
   Blas(const std::string& file, int threads);
   const std::string& name() const { return name_; }
-  void run(const Sgemm& call) const;
+  void run(const Sgemm& s) const;
 
  private:
   using Cblas = void (*)(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha, const float* a,

@@ -35,6 +35,7 @@ std::vector<Frequent> most_frequent(const TokenFile& file) {
     for (const int32_t id : ids) ++counts[id];
   }
   std::vector<Frequent> order;
+  order.reserve(counts.size());
   for (const auto& [id, count] : counts) order.push_back({id, count});
   const size_t shown = std::min(kFrequent, order.size());
   std::partial_sort(

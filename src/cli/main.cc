@@ -44,7 +44,7 @@ int run(const std::vector<std::string>& argv) {
   std::vector<std::string> names;
   for (const CommandEntry& entry : kCommands) {
     if (argv[0] == entry.name) return run_command(entry, {argv.begin() + 1, argv.end()});
-    names.push_back(entry.name);
+    names.emplace_back(entry.name);
   }
   fail_usage("unknown command '{}'.{} `longshot --help` lists all.", argv[0], did_you_mean(argv[0], names));
 }

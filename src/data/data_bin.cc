@@ -151,10 +151,8 @@ class DecodedText : public TextInput {
 bool is_data_bin(const fs::path& dir) {
   if (!fs::is_regular_file(dir / "dict.txt")) return false;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
-    if (entry.path().extension() == ".idx") return true;
-  }
-  return false;
+  const fs::directory_iterator files(dir, error);
+  return std::any_of(begin(files), end(files), [](const auto& entry) { return entry.path().extension() == ".idx"; });
 }
 
 TokenFile open_data_bin(const fs::path& prefix, const Tokenizer& tokenizer) {

@@ -7,8 +7,7 @@
 
 #include "data/unicode.h"
 
-namespace longshot {
-namespace gpt2 {
+namespace longshot::gpt2 {
 
 enum class Kind : uint8_t { kOther, kLetter, kNumber, kSpace };
 
@@ -104,5 +103,4 @@ size_t last_cut(std::string_view text, Allowed allowed) {
   return 0;
 }
 
-}  // namespace gpt2
-}  // namespace longshot
+}  // namespace longshot::gpt2

@@ -193,6 +193,7 @@ std::string bert_json(const std::string& vocab_txt, const std::string& origin) {
 
 std::string trained_bpe_json(const std::vector<Merge>& merges) {
   std::vector<std::string> tokens;
+  tokens.reserve(256 + merges.size());
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
   JsonTree vocab = JsonTree::object(), pairs = JsonTree::array();
   for (const Merge& merge : merges) {

@@ -252,6 +252,7 @@ void Job::encode() {
     reader.go_to(Documents::Place::from_json(job_["place"], sources_.inputs(), origin), [&] { check(); });
   }
   std::vector<std::unique_ptr<Encoder>> encoders;
+  encoders.reserve(static_cast<size_t>(context_.threads()));
   for (int t = 0; t < context_.threads(); ++t) encoders.push_back(tokenizer_->make_encoder());
   std::vector<Encoded> encoded(batch_size(context_));
   uint64_t saved = reader.raw_bytes();

@@ -2,9 +2,9 @@
 
 #include <fcntl.h>
 #include <fmt/ranges.h>
-#include <stdio.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -20,7 +20,7 @@ constexpr const char *kJobFile = "job.json", *kMetaFile = "meta.json";
 Json object_in(const fs::path& path) {
   if (!fs::is_regular_file(fs::symlink_status(path))) return {};
   try {
-    Json json = read_json(path);
+    const Json json = read_json(path);
     return json.is_object() ? json : Json();
   } catch (const Error&) {
     return {};

@@ -152,7 +152,7 @@ class Regex {
 };
 
 Pretokenizer::Step regex_step(std::shared_ptr<const Regex> regex, Behavior behavior, bool invert) {
-  return [=](std::string_view text, Pieces& pieces) {
+  return [regex = std::move(regex), behavior, invert](std::string_view text, Pieces& pieces) {
     std::vector<Match> matches = regex->matches(text);
     if (invert) matches = complement(matches, text.size());
     cut_at(text, matches, behavior, pieces);

@@ -133,7 +133,7 @@ const Recipe& find_recipe(const std::string& name) {
 
 fs::path fetch_recipe(const Recipe& recipe, const fs::path& dir, const DownloadProgress& progress) {
   make_directories(dir);
-  const fs::path archive = dir / fs::path(recipe.urls.front()).filename();
+  fs::path archive = dir / fs::path(recipe.urls.front()).filename();
   if (!fs::exists(archive)) {
     fs::path part = archive;
     part += ".part";

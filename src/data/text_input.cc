@@ -283,7 +283,7 @@ void add_directory(const fs::path& top, std::set<FileId> seen, const StopCheck& 
 void add_glob(const std::string& pattern, std::vector<fs::path>& files) {
   glob_t found{};
   const int code = ::glob(pattern.c_str(), GLOB_MARK, nullptr, &found);
-  std::vector<std::string> names(found.gl_pathv, found.gl_pathv + (code == 0 ? found.gl_pathc : 0));
+  const std::vector<std::string> names(found.gl_pathv, found.gl_pathv + (code == 0 ? found.gl_pathc : 0));
   ::globfree(&found);
   require(!names.empty(), "{}: no such file, and no file matches it", pattern);
   for (const std::string& name : names) {

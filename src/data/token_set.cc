@@ -31,7 +31,7 @@ void check_meta(const fs::path& path, const std::map<std::string, TokenFile>& fi
   require(splits.is_object(), "{}: its splits are no object", path.string());
   for (const auto& [name, file] : files) {
     if (!splits.contains(name)) continue;
-    const Json split = splits[name];
+    const Json& split = splits[name];
     const auto same = [&, &file = file, &name = name](const char* key, const Json& value) {
       require(split[key] == value, "{}: {} of {} is {}, but {} says {}. Were files of two sets mixed?", path.string(),
               key, name, split[key].dump(), file.path().filename().string(), value.dump());

@@ -28,9 +28,9 @@ std::unique_ptr<Tokenizer> load_json(std::string text, const fs::path& path) {
   if (json.contains("model") && json["model"].is_object()) return hf_tokenizer(std::move(text), origin);
   // GPT-2's vocab.json has its merges in a second file: merges.txt, or x-merges.txt beside x-vocab.json.
   std::string name = path.filename().string();
-  const size_t vocab = name.find("vocab");
+  const size_t at = name.find("vocab");
   fs::path merges = path.parent_path() / "merges.txt";
-  if (vocab != std::string::npos) merges = path.parent_path() / name.replace(vocab, std::string::npos, "merges.txt");
+  if (at != std::string::npos) merges = path.parent_path() / name.replace(at, std::string::npos, "merges.txt");
   require(fs::exists(merges), "{}: a vocabulary of BPE needs its merges, but there is no {}", origin, merges.string());
   return hf_tokenizer(gpt2_json(text, read_text(merges), origin), origin);
 }

@@ -95,8 +95,8 @@ class LineIterator : public sentencepiece::SentenceIterator {
 
 class SentencePieceTrainer : public TokenizerTrainer {
  public:
-  SentencePieceTrainer(const TokenizerOptions& options, int threads)
-      : options_(options), lines_(static_cast<size_t>(threads)) {
+  SentencePieceTrainer(TokenizerOptions options, int threads)
+      : options_(std::move(options)), lines_(static_cast<size_t>(threads)) {
     if (options_.vocab_size == 0) options_.vocab_size = kDefaultVocabulary;
     require_usage(options_.vocab_size > 300,
                   "--vocab-size {}: SentencePiece has 256 bytes and 3 special pieces before any other",

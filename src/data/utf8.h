@@ -40,7 +40,7 @@ inline uint64_t maybe_space_mask(const char* p) {
   constexpr uint64_t kOnes = 0x0101010101010101, kTops = 0x80 * kOnes;
   uint64_t mask = 0;
   for (int i = 0; i < 64; i += 8) {
-    uint64_t bytes;
+    uint64_t bytes = 0;
     std::memcpy(&bytes, p + i, 8);
     const uint64_t above_space = (bytes & ~kTops) + (0x7F - ' ') * kOnes;  // the top bit of each byte; no carries
     const uint64_t maybe = (~above_space | bytes) & kTops;
@@ -55,7 +55,7 @@ void scan_words(std::string_view text, Word&& word, Space&& space) {
   const char* const end = text.data() + text.size();
   const char* start = text.data();  // of the current word
   for (const char* block = start; block < end; block += 64) {
-    uint64_t mask;
+    uint64_t mask = 0;
     if (end - block >= 64) {
       mask = maybe_space_mask(block);
     } else {

@@ -38,7 +38,7 @@ struct WordKey {
     return masks;
   }();
   static uint64_t load(const char* p) {
-    uint64_t value;
+    uint64_t value = 0;
     std::memcpy(&value, p, sizeof value);
     return value;
   }
@@ -142,7 +142,7 @@ class WordQueue {
 
   // True when the queue is full and must be emptied. Bytes up to `end` may be read.
   bool push(std::string_view word, const char* end, const WordMap& map) {
-    Entry& entry = entries_[count_++] = {word, WordKey(word, end)};
+    const Entry& entry = entries_[count_++] = {word, WordKey(word, end)};
     map.prefetch_slot(entry.key);
     return count_ == kAtOnce;
   }

@@ -214,7 +214,7 @@ class FairseqMapper {
     for (const auto& [old_name, new_name] :
          {std::pair<std::string_view, std::string_view>{".layer_norms.0.", ".self_attn_layer_norm."},
           {".layer_norms.2.", ".final_layer_norm."}}) {
-      if (const size_t at = name.find(old_name); at != name.npos) name.replace(at, old_name.size(), new_name);
+      if (const size_t at = name.find(old_name); at != std::string::npos) name.replace(at, old_name.size(), new_name);
     }
     return name;
   }

@@ -284,7 +284,7 @@ class PickleMachine {
   std::string_view take_line() {
     const std::string_view rest(reinterpret_cast<const char*>(bytes_.data()) + at_, bytes_.size() - at_);
     const size_t end = rest.find('\n');
-    require(end != rest.npos, "{}: byte {}: a name in the pickle does not end. Was the copy interrupted?", name_, at_);
+    require(end < rest.size(), "{}: byte {}: a name in the pickle does not end. Was the copy interrupted?", name_, at_);
     at_ += end + 1;
     return rest.substr(0, end);
   }

@@ -22,7 +22,7 @@ struct TorchTensor {
   int64_t offset = 0;                  // in elements
   std::span<const std::byte> storage;  // shared by tied tensors
 
-  int64_t size() const { return *element_count(shape); }
+  int64_t size() const { return element_count(shape).value_or(0); }
   bool is_contiguous() const;
 };
 

@@ -66,7 +66,7 @@ class AdaptiveSoftmax : public OutputLoss {
   int64_t columns(size_t band) const;
   void run(Context& context, const Rows& rows, const Gradient* gradient);
   void run_head(Context& context, const Rows& all, const Gradient* gradient);
-  void run_tail(Context& context, size_t band, const Rows& all, const Gradient* gradient);
+  void run_tail(Context& context, size_t k, const Rows& all, const Gradient* gradient);
   static std::optional<float> scale_of(const Gradient* gradient);
   Dropout input_dropout(const Gradient* gradient) const;
 

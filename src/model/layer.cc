@@ -85,7 +85,7 @@ ConstMat Layer::branch_input(Context& context, const NormLayer& norm, ConstMat x
 }
 
 // dx += gradient of branch_input, from s.branch.
-void Layer::branch_input_backward(Context& context, NormLayer& norm, ConstMat x, LayerScratch& s, Mat dx) {
+void Layer::branch_input_backward(Context& context, NormLayer& norm, ConstMat x, LayerScratch& s, Mat dx) const {
   if (pre_norm_) return norm.backward(context, s.branch, x, s.stats, dx);
   add_residual(context, dx, {.y = s.branch, .drop = {}}, dx);
 }
@@ -99,7 +99,7 @@ void Layer::join(Context& context, const NormLayer& norm, ConstMat x, const Bran
 
 // On entry dx is the gradient of out. On return it is the gradient of x through the residual connection alone, and
 // the result is the gradient of the branch's y.
-ConstMat Layer::join_backward(Context& context, NormLayer& norm, const JoinedBranch& b, LayerScratch& s, Mat dx) {
+ConstMat Layer::join_backward(Context& context, NormLayer& norm, const JoinedBranch& b, LayerScratch& s, Mat dx) const {
   if (!pre_norm_) {
     norm.forward(context, b.sum, s.normed, s.stats);
     clear(s.d_branch);
@@ -143,7 +143,7 @@ void Layer::attend(Context& context, const LayerPass& pass, LayerActivations& a,
 }
 
 // The input rows of the wanted tokens, one after the other.
-ConstMat Layer::wanted_input(Context& context, const LayerPass& pass, ConstMat input, LayerScratch& s) const {
+ConstMat Layer::wanted_input(Context& context, const LayerPass& pass, ConstMat input, LayerScratch& s) {
   if (pass.skip == 0 && pass.step == pass.shape.queries) return input;
   const int64_t wanted = pass.wanted();
   const Mat rows = s.residual.rows_from(0, pass.shape.sequences * wanted);

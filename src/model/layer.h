@@ -82,9 +82,9 @@ class Layer {
   void project_qkv(Context& context, const LayerPass& pass, ConstMat x, Mat qkv) const;
   void attend(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const;
   void attention_gradients(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s) const;
-  ConstMat wanted_input(Context& context, const LayerPass& pass, ConstMat input, LayerScratch& s) const;
+  static ConstMat wanted_input(Context& context, const LayerPass& pass, ConstMat input, LayerScratch& s);
   ConstMat branch_input(Context& context, const NormLayer& norm, ConstMat x, LayerScratch& s) const;
-  void branch_input_backward(Context& context, NormLayer& norm, ConstMat x, LayerScratch& s, Mat dx);
+  void branch_input_backward(Context& context, NormLayer& norm, ConstMat x, LayerScratch& s, Mat dx) const;
   struct Joined {
     Mat sum, out;  // [N, C]; sum: post-norm only
     NormStats stats;
@@ -94,7 +94,7 @@ class Layer {
     ConstMat sum;
     Dropout drop;
   };
-  ConstMat join_backward(Context& context, NormLayer& norm, const JoinedBranch& b, LayerScratch& s, Mat dx);
+  ConstMat join_backward(Context& context, NormLayer& norm, const JoinedBranch& b, LayerScratch& s, Mat dx) const;
 
   const ModelConfig& config_;
   bool pre_norm_;

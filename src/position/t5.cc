@@ -48,7 +48,7 @@ class T5 : public Position {
   // Spreads the buckets over distances, far to near as DistanceBias wants it. From the maximum on all are alike.
   void prepare(int64_t, int64_t last) override {
     distances_ = std::min(last, max_distance_ + 1);
-    for (int64_t d = static_cast<int64_t>(bucket_.size()); d < distances_; ++d) bucket_.push_back(bucket_of(d));
+    for (auto d = static_cast<int64_t>(bucket_.size()); d < distances_; ++d) bucket_.push_back(bucket_of(d));
     by_distance_.resize(static_cast<size_t>(tables_ * heads_ * distances_));
     for (int64_t t = 0; t < tables_; ++t) {
       for (int64_t h = 0; h < heads_; ++h) {

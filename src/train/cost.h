@@ -12,7 +12,7 @@ struct StepCost {
 };
 
 // Memory follows from the layout alone; address space is reserved for it, no memory is taken.
-StepCost predict_memory(Context& context, const ModelConfig& model, const TrainConfig& train);
+StepCost predict_memory(Context& context, const ModelConfig& config, const TrainConfig& train);
 
 struct StepTrial {
   double seconds = 0;        // of a step
@@ -22,6 +22,6 @@ struct StepTrial {
 // Measured on models of one and of two layers of the same shape, and continued to all layers:
 //
 //   t(n) = t(1) + (n - 1) (t(2) - t(1))
-StepTrial try_step(Context& context, const ModelConfig& model, const TrainConfig& train, const TokenFile& tokens);
+StepTrial try_step(Context& context, const ModelConfig& config, const TrainConfig& train, const TokenFile& tokens);
 
 }  // namespace longshot

@@ -63,9 +63,20 @@ int64_t step_to_resume(const RunWriter& run, int64_t wanted) {
   return steps.empty() ? 0 : steps.back();
 }
 
-// The trainer as it was at `step`.
-CheckpointInfo restore(Trainer& trainer, const RunWriter& run, int64_t step, const TrainRequest& request,
-                       const TokenSet& tokens) {
+// What to say where training goes on in another precision.
+std::string other_precision(const CheckpointInfo& info, const fs::path& dir, const TrainRequest& request) {
+  const OptionValues& before = training_of(info, dir).options;
+  const auto old = before.find("precision");
+  const std::string was = old == before.end() ? name_of(kPrecisions, Precision::kF32) : old->second;
+  const std::string now = name_of(kPrecisions, request.train.precision);
+  return was == now ? ""
+                    : fmt::format("the precision changes: trained in {} until step {}, in {} from now on", was,
+                                  info.step, now);
+}
+
+// The trainer as it was at `step`; what to say of it.
+std::string restore(Trainer& trainer, const RunWriter& run, int64_t step, const TrainRequest& request,
+                    const TokenSet& tokens) {
   const fs::path dir = run.dir().checkpoint(step);
   CheckpointInfo info;
   try {
@@ -80,18 +91,7 @@ CheckpointInfo restore(Trainer& trainer, const RunWriter& run, int64_t step, con
   }
   require_same_run(dir, info, request, tokens);
   trainer.restore(dir, info);
-  return info;
-}
-
-// What to say where training goes on in another precision.
-std::string other_precision(const CheckpointInfo& info, const TrainRequest& request) {
-  const OptionValues& before = info.training->options;
-  const auto old = before.find("precision");
-  const std::string was = old == before.end() ? name_of(kPrecisions, Precision::kF32) : old->second;
-  const std::string now = name_of(kPrecisions, request.train.precision);
-  return was == now ? ""
-                    : fmt::format("the precision changes: trained in {} until step {}, in {} from now on", was,
-                                  info.step, now);
+  return other_precision(info, dir, request);
 }
 
 // Another run's weights, as the ones to start with.
@@ -195,7 +195,7 @@ TrainResult train_run(Context& context, TrainRequest request, const TrainEvents&
     model.initialize(context, request.train.seed);
   }
   Trainer trainer(context, {model, tokens.split("train"), &tokens.tokenizer(), from}, request.train);
-  const std::string other = step > 0 ? other_precision(restore(trainer, run, step, request, tokens), request) : "";
+  const std::string other = step > 0 ? restore(trainer, run, step, request, tokens) : "";
   require_room(run.dir(), model, request.train);
 
   // Everything is checked: from here on the run changes.

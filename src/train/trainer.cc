@@ -27,7 +27,7 @@ int64_t sequences_at_once(const TrainConfig& config, int64_t length) {
 Trainer::Trainer(Context& context, Inputs inputs, TrainConfig config)
     : context_(context),
       inputs_(inputs),
-      config_(std::move(config)),
+      config_(config),
       sequences_(config_.sequences(inputs.model.config().length)),
       micro_sequences_(sequences_at_once(config_, inputs.model.config().length)),
       batches_(inputs.tokens, {.length = inputs.model.config().length,
@@ -107,7 +107,7 @@ class Trainer::Clock {
   // Updates per second since the last call.
   double rate(int64_t step) {
     const double s = seconds();
-    const double updates = static_cast<double>(step - std::exchange(reported_step_, step));
+    const auto updates = static_cast<double>(step - std::exchange(reported_step_, step));
     return updates / std::max(s - std::exchange(reported_, s), 1e-9);
   }
 

@@ -34,12 +34,12 @@ std::vector<std::string> names_in(const fs::path& dir) {
 std::string filled(char c, size_t bytes) { return std::string(bytes, c); }
 
 TEST(MappedFile, GivesTheBytesAndMoves) {
-  ScratchDir dir;
+  const ScratchDir dir;
   MappedFile file(dir.write("f", "abc"));
   EXPECT_EQ(file.text(), "abc");
-  MappedFile other = std::move(file);
+  const MappedFile other = std::move(file);
   EXPECT_EQ(other.text(), "abc");
-  EXPECT_EQ(file.size(), 0u);
+  EXPECT_EQ(file.size(), 0u);  // NOLINT(bugprone-use-after-move): what is left of it
   EXPECT_EQ(MappedFile(dir.write("empty", "")).size(), 0u);
   fs::create_symlink("f", dir / "link");
   EXPECT_EQ(MappedFile(dir / "link").text(), "abc");
@@ -47,7 +47,7 @@ TEST(MappedFile, GivesTheBytesAndMoves) {
 
 // Every way to open, on every kind of thing that is not a file. None waits: a pipe has no other end here.
 TEST(Files, WhatIsNotARegularFileIsRefusedBeforeItIsOpened) {
-  ScratchDir dir;
+  const ScratchDir dir;
   fs::create_directory(dir / "directory");
   ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
   fs::create_symlink("pipe", dir / "link");
@@ -62,7 +62,7 @@ TEST(Files, WhatIsNotARegularFileIsRefusedBeforeItIsOpened) {
   for (const Case& c :
        {Case{dir / "pipe", "a pipe"}, Case{dir / "directory", "a directory"}, Case{dir / "link", "a pipe"},
         Case{dir / "socket", "a socket"}, Case{"/dev/zero", "a device"}}) {
-    EXPECT_THAT(error_of([&] { MappedFile file(c.path); }), AllOf(HasSubstr(c.path.string()), HasSubstr(c.kind)));
+    EXPECT_THAT(error_of([&] { const MappedFile file(c.path); }), AllOf(HasSubstr(c.path.string()), HasSubstr(c.kind)));
     EXPECT_THAT(error_of([&] { read_text(c.path); }), HasSubstr(c.kind));
     EXPECT_THAT(error_of([&] { read_records(c.path); }), HasSubstr(c.kind));
     EXPECT_THAT(error_of([&] { append_text(c.path, "x"); }), HasSubstr("not a regular file"));
@@ -74,7 +74,7 @@ TEST(Files, WhatIsNotARegularFileIsRefusedBeforeItIsOpened) {
 }
 
 TEST(ReadText, RefusesWhatIsLargerThanTheLimitUnread) {
-  ScratchDir dir;
+  const ScratchDir dir;
   EXPECT_EQ(read_text(dir.write("f", "four"), 4), "four");
   EXPECT_THAT(error_of([&] { read_text(dir / "f", 3); }), AllOf(HasSubstr("4 bytes"), HasSubstr("the 3 that")));
   fs::resize_file(dir / "f", uint64_t{5} << 30);  // sparse
@@ -84,7 +84,7 @@ TEST(ReadText, RefusesWhatIsLargerThanTheLimitUnread) {
 TEST(ReadText, ReadsFilesThatDoNotKnowTheirSize) { EXPECT_THAT(read_text("/proc/self/status"), HasSubstr("Name:")); }
 
 TEST(WriteAtomically, ReplacesAndLeavesNothing) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_atomically(dir / "f", "one");
   write_atomically(dir / "f", "two");
   EXPECT_EQ(read_text(dir / "f"), "two");
@@ -95,7 +95,7 @@ TEST(WriteAtomically, ReplacesAndLeavesNothing) {
 }
 
 TEST(WriteAtomically, DoesNotFollowLinks) {
-  ScratchDir dir;
+  const ScratchDir dir;
   dir.write("victim", "precious");
   fs::create_symlink("victim", dir / "f.tmp");
   EXPECT_THAT(error_of([&] { write_atomically(dir / "f", "x"); }), HasSubstr("f.tmp: cannot create: it is a symbolic"));
@@ -110,7 +110,7 @@ TEST(WriteAtomically, DoesNotFollowLinks) {
 }
 
 TEST(WriteAtomically, WritersAtOnceLeaveOneWholeFile) {
-  ScratchDir dir;
+  const ScratchDir dir;
   std::vector<std::thread> writers;
   for (int w = 0; w < 4; ++w) {
     writers.emplace_back([&, w] {
@@ -148,10 +148,10 @@ class FullDisk {
 };
 
 TEST(WriteAtomically, AFullDiskLeavesTheOldFile) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_atomically(dir / "f", "old");
   {
-    FullDisk full(1000);
+    const FullDisk full(1000);
     EXPECT_THAT(error_of([&] { write_atomically(dir / "f", filled('x', 5000)); }), HasSubstr("f.tmp: cannot write"));
   }
   EXPECT_EQ(read_text(dir / "f"), "old");
@@ -159,17 +159,17 @@ TEST(WriteAtomically, AFullDiskLeavesTheOldFile) {
 }
 
 TEST(AppendText, AFullDiskLeavesWhatWasThere) {
-  ScratchDir dir;
+  const ScratchDir dir;
   append_text(dir / "f", "line\n");
   {
-    FullDisk full(1000);
+    const FullDisk full(1000);
     EXPECT_THAT(error_of([&] { append_text(dir / "f", filled('x', 5000)); }), HasSubstr("f: cannot append 5000"));
   }
   EXPECT_EQ(read_text(dir / "f"), "line\n");
 }
 
 TEST(AppendText, DoesNotFollowLinks) {
-  ScratchDir dir;
+  const ScratchDir dir;
   dir.write("victim", "precious");
   fs::create_symlink("victim", dir / "f");
   fs::create_symlink("nowhere", dir / "g");
@@ -181,7 +181,7 @@ TEST(AppendText, DoesNotFollowLinks) {
 }
 
 TEST(OutputFile, ReplacesTheNameNotTheFile) {
-  ScratchDir dir;
+  const ScratchDir dir;
   dir.write("victim", "precious");
   fs::create_symlink("victim", dir / "soft");
   fs::create_hard_link(dir / "victim", dir / "hard");
@@ -199,7 +199,7 @@ TEST(OutputFile, ReplacesTheNameNotTheFile) {
 }
 
 TEST(OutputFile, GoesOnBehindWhatIsKept) {
-  ScratchDir dir;
+  const ScratchDir dir;
   dir.write("f", "keep this, not that");
   OutputFile out(dir / "f", 9);
   out.write(filled('x', 3 << 20));
@@ -213,7 +213,7 @@ TEST(OutputFile, GoesOnBehindWhatIsKept) {
 }
 
 TEST(MakeSubdirectory, RefusesALinkInItsPlace) {
-  ScratchDir dir;
+  const ScratchDir dir;
   fs::create_directory(dir / "elsewhere");
   fs::create_directory_symlink("elsewhere", dir / "link");
   dir.write("file", "");

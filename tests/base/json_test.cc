@@ -107,13 +107,13 @@ TEST(Json, MemoryIsASmallMultipleOfTheText) {
 
 TEST(Json, TextThatIsNotUtf8IsWrittenAsReplacement) {
   EXPECT_EQ(dump_json(Json{{"na\xFFme", "\xC3("}}), "{\"na\xEF\xBF\xBDme\":\"\xEF\xBF\xBD(\"}");
-  ScratchDir dir;
+  const ScratchDir dir;
   write_json(dir / "f.json", Json{{"run", "\xFE"}});
   EXPECT_EQ(read_json(dir / "f.json")["run"], "\xEF\xBF\xBD");
 }
 
 TEST(Json, AFileThatIsNotThereOrTooLargeIsAnError) {
-  ScratchDir dir;
+  const ScratchDir dir;
   EXPECT_THAT(error_of([&] { read_json(dir / "none.json"); }), HasSubstr("none.json: cannot open"));
   write_atomically(dir / "large.json", "");
   fs::resize_file(dir / "large.json", uint64_t{6} << 30);  // sparse
@@ -121,7 +121,7 @@ TEST(Json, AFileThatIsNotThereOrTooLargeIsAnError) {
 }
 
 TEST(Records, ComeBackInOrder) {
-  ScratchDir dir;
+  const ScratchDir dir;
   append_record(dir / "r.jsonl", {{"step", 1}, {"name", "\xFF"}});
   append_record(dir / "r.jsonl", {{"step", 2}});
   const std::vector<Json> records = read_records(dir / "r.jsonl");
@@ -132,7 +132,7 @@ TEST(Records, ComeBackInOrder) {
 TEST(Records, ALastLineCutShortIsLeftOutAndDroppedByTheNext) {
   const std::string whole = "{\"step\":1}\n{\"step\":2}\n";
   for (size_t cut = 0; cut <= whole.size(); ++cut) {
-    ScratchDir dir;
+    const ScratchDir dir;
     const size_t lines = (cut + 1) / 11;  // a line that lacks nothing but its end is whole
     EXPECT_EQ(read_records(dir.write("r.jsonl", whole.substr(0, cut))).size(), lines) << cut;
     append_record(dir / "r.jsonl", {{"step", 3}});
@@ -143,7 +143,7 @@ TEST(Records, ALastLineCutShortIsLeftOutAndDroppedByTheNext) {
 }
 
 TEST(Records, ValuesAreCountedOverAllLines) {
-  ScratchDir dir;
+  const ScratchDir dir;
   dir.write("r.jsonl", "{\"a\":[0,0]}\n{\"a\":[0,0]}\n{\"a\":[0,0]}\n");
   EXPECT_EQ(read_records(dir / "r.jsonl", {.values = 12}).size(), 3u);
   EXPECT_THAT(error_of([&] { read_records(dir / "r.jsonl", {.values = 11}); }),
@@ -151,7 +151,7 @@ TEST(Records, ValuesAreCountedOverAllLines) {
 }
 
 TEST(Records, ATornOrForeignLineInTheMiddleIsNamed) {
-  ScratchDir dir;
+  const ScratchDir dir;
   for (const char* bad : {"{\"step\":", "[1]", "7", "hello", "{\"a\":1}{\"a\":2}"}) {
     write_atomically(dir / "r.jsonl", fmt::format("{{\"step\":1}}\n\n{}\n{{\"step\":3}}\n", bad));
     EXPECT_THAT(error_of([&] { read_records(dir / "r.jsonl"); }), HasSubstr("r.jsonl, line 3")) << bad;

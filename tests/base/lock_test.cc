@@ -1,9 +1,10 @@
 #include "base/lock.h"
 
 #include <gmock/gmock.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <csignal>
 
 #include "base/error.h"
 #include "data/helpers.h"
@@ -37,7 +38,7 @@ TEST(DirectoryLock, AKilledHolderIsNoObstacle) {
     (void)!::write(ready[1], "x", 1);
     ::pause();
   }
-  char byte;
+  char byte = 0;
   ASSERT_EQ(::read(ready[0], &byte, 1), 1);
   EXPECT_THAT(error_of([&] { DirectoryLock::inside(dir.path()); }), HasSubstr(fmt::format("pid {}", child)));
   ::kill(child, SIGKILL);

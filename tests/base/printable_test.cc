@@ -15,6 +15,7 @@ TEST(Printable, SpellsOutWhatATerminalWouldAct) {
   EXPECT_EQ(printable("\xC2\x9B"
                       "31m"),
             "\\u009b31m");  // the one-character form of ESC [
+  // NOLINTNEXTLINE(misc-misleading-bidirectional): what is tested
   EXPECT_EQ(printable("a\xE2\x80\xAE"
                       "b"),
             "a\\u202eb");

@@ -35,8 +35,9 @@ TEST(Rng, UniformStaysBelowOneAndFillsTheRange) {
   std::vector<int> bins(kBins);
   for (uint64_t i = 0; i < kCount; ++i)
     ++bins[static_cast<size_t>(uniform01(random_bits(7, Stream::kTest, 3, i)) * kBins)];
+  constexpr double kExpected = kCount / double{kBins};
   double chi2 = 0;
-  for (const int n : bins) chi2 += std::pow(n - kCount / kBins, 2) / (kCount / kBins);
+  for (const int n : bins) chi2 += std::pow(n - kExpected, 2) / kExpected;
   EXPECT_LT(chi2, 43.8);  // 19 degrees of freedom: one in a thousand is above
 }
 

@@ -1,16 +1,17 @@
 #include "base/threads.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
 
 #include "base/context.h"
+#include "formats/scratch.h"
 
 namespace longshot {
 namespace {
@@ -43,14 +44,9 @@ class OtherRun {
 
 class CoreShareTest : public testing::Test {
  protected:
-  CoreShareTest() {
-    std::string name = (fs::temp_directory_path() / "longshot-test-XXXXXX").string();
-    dir_ = ::mkdtemp(name.data());
-  }
-  ~CoreShareTest() override { fs::remove_all(dir_); }
   fs::perms rights(const char* name) const { return fs::status(dir_ / name).permissions() & fs::perms::all; }
 
-  fs::path dir_;
+  ScratchDir dir_;
 };
 
 constexpr auto kOwnOnly = fs::perms::owner_read | fs::perms::owner_write;

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 const char* kSmall = "--layers 2 --dim 32 --heads 4 --length 24 --batch-tokens 240 --warmup 2 --threads 1";
 
 TEST(Program, HelpEverywhere) {
-  ScratchDir dir;
+  const ScratchDir dir;
   const Outcome all = longshot_run(dir, "--help");
   EXPECT_EQ(all.code, 0);
   EXPECT_EQ(longshot_run(dir, "").code, 2);
@@ -26,7 +26,7 @@ TEST(Program, HelpEverywhere) {
     const Outcome help = longshot_run(dir, std::string(command) + " --help");
     EXPECT_EQ(help.code, 0) << command;
     const std::string line = fmt::format("\n  {} ", command);
-    EXPECT_NE(all.out.find(line), all.out.npos) << command;
+    EXPECT_THAT(all.out, HasSubstr(line));
     EXPECT_EQ(all.out.find(line), all.out.rfind(line)) << command << " is listed twice";
     EXPECT_THAT(help.out, HasSubstr("usage: longshot " + std::string(command)));
     EXPECT_EQ(longshot_run(dir, std::string(command) + " --print-config").code, 0) << command;
@@ -34,7 +34,7 @@ TEST(Program, HelpEverywhere) {
 }
 
 TEST(Program, MistypedWordsNameTheNearest) {
-  ScratchDir dir;
+  const ScratchDir dir;
   Outcome o = longshot_run(dir, "trian");
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, HasSubstr("'train'"));
@@ -54,20 +54,21 @@ TEST(Program, MistypedWordsNameTheNearest) {
 }
 
 TEST(Program, FlagsWinOverTheFile) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_atomically(dir / "c.toml", "layers = 3\nlr = 0.5\n");
   const Outcome o = longshot_run(dir, "train --print-config --layers 5 --config " + (dir / "c.toml").string());
   EXPECT_THAT(o.out, testing::AllOf(HasSubstr("layers = 5 "), HasSubstr("lr = 0.5 ")));
 }
 
 TEST(Program, TrainEvalInfo) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 3000);
   const std::string run = (dir / "run").string(), data = (dir / "data").string();
   const Outcome trained =
       longshot_run(dir, fmt::format("train --data {} --out {} --steps 12 --eval-every 6 {}", data, run, kSmall));
   ASSERT_EQ(trained.code, 0) << trained.err;
-  EXPECT_THAT(trained.err, testing::AllOf(HasSubstr("tokens/s"), HasSubstr("% of f32 peak"), HasSubstr("validation loss")));
+  EXPECT_THAT(trained.err,
+              testing::AllOf(HasSubstr("tokens/s"), HasSubstr("% of f32 peak"), HasSubstr("validation loss")));
   const Outcome again = longshot_run(dir, fmt::format("train --data {} --out {} --steps 12 {}", data, run, kSmall));
   EXPECT_EQ(again.code, 2);
   EXPECT_THAT(again.err, HasSubstr("--resume"));
@@ -105,7 +106,7 @@ TEST(Program, TrainEvalInfo) {
 }
 
 TEST(Program, BadInputGetsAMessageAndACode) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 3000);
   const std::string data = (dir / "data").string(), run = (dir / "run").string();
   const auto expect = [&](const std::string& arguments, int code, const std::string& message) {
@@ -144,7 +145,7 @@ TEST(Program, BadInputGetsAMessageAndACode) {
 }
 
 TEST(Program, AFinishedRunSaysSo) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 3000);
   const std::string run = (dir / "run").string(), data = (dir / "data").string();
   const std::string train =
@@ -162,7 +163,7 @@ TEST(Program, AFinishedRunSaysSo) {
 }
 
 TEST(Program, FewStepsNeedNoOtherWarmUp) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 3000);
   const Outcome o =
       longshot_run(dir, fmt::format("train --data {} --out {} --steps 8 --layers 1 --dim 32 --heads 4 --length 24",
@@ -171,7 +172,7 @@ TEST(Program, FewStepsNeedNoOtherWarmUp) {
 }
 
 TEST(Program, TrainsOnFromAnotherRun) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 3000);
   const std::string run = (dir / "run").string(), data = (dir / "data").string(), tuned = (dir / "tuned").string();
   ASSERT_EQ(longshot_run(dir, fmt::format("train --data {} --out {} --steps 5 {}", data, run, kSmall)).code, 0);
@@ -185,7 +186,7 @@ TEST(Program, TrainsOnFromAnotherRun) {
 }
 
 TEST(Program, DryRunTellsCostsAndLeavesNothing) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 3000);
   const Outcome o = longshot_run(dir, fmt::format("train --data {} --out {} --dry-run --layers 5 --dim 32 --heads 4",
                                                   (dir / "data").string(), (dir / "run").string()));
@@ -195,14 +196,14 @@ TEST(Program, DryRunTellsCostsAndLeavesNothing) {
 }
 
 TEST(Program, OutputThatCannotBeWrittenIsAnError) {
-  ScratchDir dir;
+  const ScratchDir dir;
   const Outcome o = shell(dir, fmt::format("{} positions > /dev/full", LONGSHOT_PROGRAM));
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.err, HasSubstr("No space left"));
 }
 
 TEST(Program, AFullDiskLosesNothing) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 3000);
   const std::string run = (dir / "run").string(), data = (dir / "data").string();
   const std::string first = fmt::format("train --data {} --out {} --steps 4 --save-every 2 {}", data, run, kSmall);
@@ -226,7 +227,7 @@ std::vector<std::string> train_arguments(const fs::path& data, const fs::path& o
 }
 
 TEST(Program, KilledTenTimesAndResumedEndsWithTheSameBits) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 3000);
   ASSERT_EQ(longshot_run(dir, joined(train_arguments(dir / "data", dir / "whole"))).code, 0);
   int killed = 0;
@@ -243,7 +244,7 @@ TEST(Program, KilledTenTimesAndResumedEndsWithTheSameBits) {
 
 // The second Ctrl-C ends the process at once. What was trained is saved before validation begins.
 TEST(Program, TwoInterruptsDuringValidationLoseNothing) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 400'000);
   const RunDir run(dir / "run");
   std::vector<std::string> arguments = train_arguments(dir / "data", run.path());
@@ -265,7 +266,7 @@ TEST(Program, TwoInterruptsDuringValidationLoseNothing) {
 }
 
 TEST(Program, InterruptSavesAndEnds) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 3000);
   auto arguments = train_arguments(dir / "data", dir / "run");
   arguments.insert(arguments.end(), {"--steps", "1000000", "--save-every", "0", "--eval-every", "0"});

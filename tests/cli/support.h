@@ -1,10 +1,10 @@
 // The program, started from a test.
 #pragma once
 #include <gmock/gmock.h>
-#include <signal.h>
 #include <sys/wait.h>
 
 #include <chrono>
+#include <csignal>
 #include <thread>
 
 #include "train/support.h"

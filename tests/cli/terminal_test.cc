@@ -113,7 +113,7 @@ TEST(Terminal, ASignalForAMissingPageIsAMessage) {
   const auto caught = [&] {
     const std::string status = read_text(fmt::format("/proc/{}/status", child));
     const size_t at = status.find("SigCgt:");
-    return at != status.npos && (std::stoull(status.substr(at + 7), nullptr, 16) >> (SIGBUS - 1) & 1);
+    return at != std::string::npos && (std::stoull(status.substr(at + 7), nullptr, 16) >> (SIGBUS - 1) & 1);
   };
   EXPECT_TRUE(wait_until(caught));
   ::kill(child, SIGBUS);

@@ -21,7 +21,7 @@ using testing::HasSubstr;
 class PrepareTest : public testing::Test {
  protected:
   // The whole set, file by file.
-  std::map<std::string, std::string> contents(const fs::path& set) const {
+  static std::map<std::string, std::string> contents(const fs::path& set) {
     std::map<std::string, std::string> files;
     for (const auto& entry : fs::directory_iterator(set))
       files[entry.path().filename().string()] = read_text(entry.path());
@@ -176,7 +176,7 @@ TEST_F(PrepareTest, SameBytesWhateverTheThreadsAndWhereverItWasStopped) {
 
 TEST_F(PrepareTest, BadInputLeavesNothingUnderTheFinalName) {
   const auto run = [&](PrepareConfig c) {
-    const std::string message = error_of([&] { prepare(test_context(), c, {}); });
+    std::string message = error_of([&] { prepare(test_context(), c, {}); });
     EXPECT_FALSE(fs::exists(c.out));
     return message;
   };

@@ -31,7 +31,7 @@ class TokenFileTest : public testing::Test {
     writer.add_text(100, 20);
     writer.finish();
   }
-  std::string load_error(std::string bytes) const {
+  std::string load_error(const std::string& bytes) const {
     write_atomically(dir_ / "bad.tokens", bytes);
     return error_of([&] { TokenFile(dir_ / "bad.tokens"); });
   }

@@ -25,7 +25,7 @@ inline NpyArray parse_npy(std::span<const std::byte> bytes) {
   std::memcpy(&header_size, text.data() + 8, 2);
   const std::string_view header = text.substr(10, header_size);
   const std::string_view data = text.substr(10 + size_t{header_size});
-  require(header.find("'fortran_order': False") != header.npos, "column-major");
+  require(header.find("'fortran_order': False") != std::string_view::npos, "column-major");
   NpyArray array;
   const size_t open = header.find('(');
   std::string_view list = header.substr(open + 1, header.find(')') - open - 1);
@@ -45,12 +45,12 @@ inline NpyArray parse_npy(std::span<const std::byte> bytes) {
       array.values.push_back(static_cast<double>(value));
     }
   };
-  if (header.find("<f4") != header.npos) {
+  if (header.find("<f4") != std::string_view::npos) {
     read(float{});
-  } else if (header.find("<f8") != header.npos) {
+  } else if (header.find("<f8") != std::string_view::npos) {
     read(double{});
   } else {
-    require(header.find("<i8") != header.npos, "unknown element type");
+    require(header.find("<i8") != std::string_view::npos, "unknown element type");
     read(int64_t{});
   }
   return array;

@@ -22,9 +22,8 @@ TEST(Pickle, ScalarsAndContainers) {
   const std::string bytes =
       pickle(tuple({none(), boolean(true), "K\xff", "M\xff\xff", std::string("J\xfe\xff\xff\xff", 5), number(INT64_MIN),
                     "\x8a" + std::string(1, '\0'), std::string("\x8a\x02\x00\xff", 4), real(-0.1), text("é"),
-                    "C\x02"
-                    "ab",
-                    list({"K\x01", "K\x02"}), dict({{"a", "K\x07"}}), "\x8a\x09" + std::string(8, '\0') + "\x01"}));
+                    std::string("C\x02") + "ab", list({"K\x01", "K\x02"}), dict({{"a", "K\x07"}}),
+                    "\x8a\x09" + std::string(8, '\0') + "\x01"}));
   const Pickle p(as_bytes(bytes), "x.pkl");
   EXPECT_EQ(p.size(), bytes.size());
   const auto* root = p.root()->get<PickleSequence>();

@@ -183,7 +183,7 @@ TEST(TorchFile, WrongArchivesAreRefused) {
 template <class T>
 std::string patched(std::string bytes, std::string_view pattern, size_t distance, T value) {
   const size_t at = bytes.find(pattern);
-  EXPECT_NE(at, bytes.npos);
+  EXPECT_NE(at, std::string::npos);
   return bytes.replace(at + distance, sizeof value, little_endian(value));
 }
 
@@ -224,7 +224,7 @@ TEST(TorchFile, ChecksumsAreChecked) {
   // 0 is a checksum like any other, unless every entry has it: PyTorch was told to record none.
   EXPECT_THAT(refusal(patched(good, "PK\x01\x02", 16, uint32_t{0})), HasSubstr("not the 00000000"));
   bad = good;
-  for (size_t at = bad.find("PK\x01\x02"); at != bad.npos; at = bad.find("PK\x01\x02", at + 1)) {
+  for (size_t at = bad.find("PK\x01\x02"); at != std::string::npos; at = bad.find("PK\x01\x02", at + 1)) {
     bad.replace(at + 16, 4, std::string(4, '\0'));
   }
   EXPECT_NO_THROW(verified(bad));

@@ -60,7 +60,7 @@ class FuzzCorpus : public testing::TestWithParam<std::string> {
   static void TearDownTestSuite() { fs::remove_all(fuzz::scratch()); }
 
   // Ends normally or with an Error, with a few MiB for buffers beside a multiple of the input.
-  void run(const std::string& bytes) const {
+  static void run(const std::string& bytes) {
     const size_t before = live_bytes;
     peak_bytes = before;
     fuzz::run(fuzz::targets().at(GetParam()), bytes);
@@ -154,7 +154,7 @@ TEST_P(FuzzCorpus, WithValuesOfOtherKinds) {
     } catch (const Error&) {
       continue;  // a seed that is damaged already
     }
-    const std::string rest = end == seed.npos ? "" : seed.substr(end);
+    const std::string rest = end == std::string::npos ? "" : seed.substr(end);
     for_each_damage(seed.substr(0, end), [&](const std::string& bad) { run(bad + rest); });
   }
 }

@@ -31,7 +31,7 @@ class Strided {
   }
   std::vector<float> dense() {
     std::vector<float> out(static_cast<size_t>(sequences_ * tokens_ * heads_ * dim_));
-    each([&](int64_t i, float* x) { out[static_cast<size_t>(i)] = *x; });
+    each([&](int64_t i, const float* x) { out[static_cast<size_t>(i)] = *x; });
     return out;
   }
   const Heads& heads() const { return at_; }
@@ -290,7 +290,7 @@ TEST(AttentionCall, NoKeysAtAll) {
 TEST(AttentionCall, SaysWhatContradicts) {
   const auto refused = [](const AttentionProblem& p, const char* part) {
     try {
-      Attention attention(p);
+      const Attention attention(p);
     } catch (const Error& e) {
       return std::string(e.what()).find(part) != std::string::npos;
     }

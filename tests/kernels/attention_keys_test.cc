@@ -89,7 +89,7 @@ TEST(KeyStore, ARingForgetsItsOldestTiles) {
                    .rotary_pairs = 4,
                    .epsilon = epsilon};
       Fixture ring(c), kept(c);
-      Workspace small([&](Layout& at) { ring.lay_out(at, 400); });  // 512 tokens: four tiles
+      const Workspace small([&](Layout& at) { ring.lay_out(at, 400); });  // 512 tokens: four tiles
       ASSERT_EQ(ring.store.capacity, 512);
       std::vector<int32_t> first_key(static_cast<size_t>(T));
       for (int64_t past = 0, step = 1; past < T; past += step, step = step * 2 % 113) {

@@ -93,14 +93,25 @@ struct PlainAttention {
     return bias.kind == DistanceBias::Kind::kTable ? bias.table(h, column(d)) : 0.0;
   }
 
+  struct Query {
+    int64_t b, h, t;
+    int64_t i;       // its position
+    int64_t lo, hi;  // the keys it sees
+  };
+  struct TurnedKeys {
+    double scale;
+    std::vector<Vector> k, dk;  // [S, D]
+  };
+
   void head(int64_t b, int64_t h) {
     const auto D = static_cast<size_t>(dim);
     slope_sum_ = 0;
-    const double s_scale = scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(dim));
-    std::vector<Vector> turned_k, dk(static_cast<size_t>(keys), Vector(D));
+    TurnedKeys turned_keys{.scale = scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(dim)),
+                           .k = {},
+                           .dk = std::vector<Vector>(static_cast<size_t>(keys), Vector(D))};
     for (int64_t j = 0; j < keys; ++j) {
       const auto at = k.begin() + static_cast<int64_t>(key_at(b, j, h));
-      turned_k.push_back(turned(Vector(at, at + dim), j, 1));
+      turned_keys.k.push_back(turned(Vector(at, at + dim), j, 1));
     }
     for (int64_t t = 0; t < queries; ++t) {
       const int64_t i = position[static_cast<size_t>(b)] + t;
@@ -110,17 +121,19 @@ struct PlainAttention {
       while (window > 0 && lo < hi && i - lo >= window) ++lo;
       while (window > 0 && hi > lo && hi - 1 - i >= window) --hi;
       const auto q_at = q.begin() + static_cast<int64_t>(query_at(b, t, h));
-      row(b, h, t, i, lo, hi, turned(Vector(q_at, q_at + dim), i, 1), turned_k, s_scale, dk);
+      row({b, h, t, i, lo, hi}, turned(Vector(q_at, q_at + dim), i, 1), turned_keys);
     }
     for (int64_t j = 0; j < keys; ++j) {
-      const Vector back = turned(dk[static_cast<size_t>(j)], j, -1);
+      const Vector back = turned(turned_keys.dk[static_cast<size_t>(j)], j, -1);
       for (size_t c = 0; c < D; ++c) d_k[key_at(b, j, h) + c] += back[c];
     }
     slope_terms = std::max(slope_terms, slope_sum_);
   }
 
-  void row(int64_t b, int64_t h, int64_t t, int64_t i, int64_t lo, int64_t hi, const Vector& x,
-           const std::vector<Vector>& turned_k, double s_scale, std::vector<Vector>& dk) {
+  // x[D]: the query, turned.
+  void row(const Query& query, const Vector& x, TurnedKeys& turned_keys) {
+    const auto [b, h, t, i, lo, hi] = query;
+    auto& [s_scale, turned_k, dk] = turned_keys;
     const auto D = static_cast<size_t>(dim);
     const size_t at = query_at(b, t, h), lse_at = static_cast<size_t>((b * heads + h) * queries + t);
     lse[lse_at] = -HUGE_VAL;

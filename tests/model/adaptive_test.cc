@@ -109,7 +109,7 @@ TEST(Adaptive, EmbeddingIsProjectedWordTimesScale) {
   const ModelConfig& c = model->config();
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < 3 * 37; ++i) tokens.push_back(i * 5 % 37);
-  Random x(static_cast<int64_t>(tokens.size()), c.dim, 1);
+  const Random x(static_cast<int64_t>(tokens.size()), c.dim, 1);
   model->embed(test_context(), tokens, static_cast<int64_t>(tokens.size()), std::vector<int64_t>{0}, x.mat);
   for (size_t r = 0; r < tokens.size(); ++r) {
     const size_t k = tokens[r] < 9 ? 0 : tokens[r] < 20 ? 1 : 2;
@@ -128,7 +128,8 @@ TEST(Adaptive, EqualsAFullSoftmaxOfTheSameParameters) {
   const auto model = tiny_model(adaptive_config());
   const ModelConfig& c = model->config();
   const int64_t rows = 3 * c.vocab;
-  Random hidden(rows, c.dim, 2), out(rows, c.vocab, 3);
+  const Random hidden(rows, c.dim, 2);
+  Random out(rows, c.vocab, 3);
   model->output().log_probabilities(test_context(), hidden.mat, out.mat);
   std::vector<int32_t> targets;
   for (int64_t r = 0; r < rows; ++r) targets.push_back(static_cast<int32_t>(r * 7 % c.vocab));
@@ -228,7 +229,7 @@ TEST(Adaptive, PaddingTargetsAsInFairseqOnlyWhenAskedFor) {
   c.adaptive_padding_rows = true;
   const auto quirk = tiny_model(c);
   const Random hidden(3, c.dim, 2);
-  Random d_hidden(3, c.dim, 4);
+  const Random d_hidden(3, c.dim, 4);
   const std::vector<int32_t> targets{10, 11, 21};
   std::vector<float> scratch(static_cast<size_t>(plain->output().scratch_floats(3)));
   std::vector<float> full(3), scored(3), trained(3);

@@ -283,7 +283,7 @@ TEST(Inference, ThreadsChangeNothingBeyondRounding) {
 }
 
 TEST(Inference, DocumentsAreIndependent) {
-  ModelConfig config = tiny_config("alibi");
+  const ModelConfig config = tiny_config("alibi");
   const auto model = tiny_model(config);
   const RandomBatch data(1, 19, 37);
   std::vector<int32_t> first_key(19, 0);

@@ -22,9 +22,8 @@ void expect(bool holds, const std::string& fault) {
 
 // Fields that no two executions share.
 bool depends_on_time(const std::string& name) {
-  for (const char* part : {"seconds", "per_second", "memory", "date", "command", "machine", "time", "speeds"})
-    if (name.find(part) != std::string::npos) return true;
-  return false;
+  constexpr const char* kParts[] = {"seconds", "per_second", "memory", "date", "command", "machine", "time", "speeds"};
+  return std::ranges::any_of(kParts, [&](const char* part) { return name.find(part) != std::string::npos; });
 }
 
 void strip(Json& json) {

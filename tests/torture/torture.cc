@@ -3,12 +3,12 @@
 //   torture --program LONGSHOT [--rounds N] [--seconds S] [--seed X] [--dir DIR] [--only train|compare|prepare]
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 
@@ -25,6 +25,11 @@ using Counts = std::map<std::pair<Place, std::string>, long>;  // by place and s
 fs::path scratch() {
   const fs::path memory = "/dev/shm";
   return ::access(memory.c_str(), W_OK) == 0 ? memory : fs::temp_directory_path();
+}
+
+Arguments joined(Arguments first, const Arguments& rest) {
+  first.insert(first.end(), rest.begin(), rest.end());
+  return first;
 }
 
 struct Settings {
@@ -74,9 +79,8 @@ class Round {
   }
 
   // Starts a command and strikes it. True: it ended by itself.
-  bool struck(
-      const Arguments& arguments, const Watched& watched, const std::vector<Place>& places,
-      const std::function<void()>& meanwhile = [] {}) {
+  bool struck(const Arguments& arguments, const Watched& watched, const std::vector<Place>& places,
+              const std::function<void()>& meanwhile) {
     static constexpr std::array<std::pair<int, const char*>, 3> kSignals{
         {{SIGKILL, "KILL"}, {SIGINT, "INT"}, {SIGTERM, "TERM"}}};
     const auto& [signal, name] = kSignals[static_cast<size_t>(dice_.chance(60) ? 0 : dice_.between(1, 2))];
@@ -105,6 +109,15 @@ class Round {
     return hit.code == 0;
   }
 
+  // Struck up to `most` times, then left alone.
+  void strike_and_succeed(const Arguments& arguments, const Watched& watched, const std::vector<Place>& places,
+                          long most) {
+    bool done = false;
+    for (long left = dice_.between(1, most); left > 0 && !done; --left)
+      done = struck(arguments, watched, places, [] {});
+    if (!done) succeed(arguments);
+  }
+
   // Options of a tiny training run.
   Arguments training(long steps) {
     const long length = dice_.one_of<long>({8, 12, 16}), sequences = dice_.between(1, 4);
@@ -122,8 +135,8 @@ class Round {
     add("schedule", dice_.one_of<std::string>({"constant", "linear", "cosine"}));
     if (dice_.chance(40)) add("dropout", "0.1");
     if (dice_.chance(20)) add("attention-dropout", "0.1");
-    if (dice_.chance(30)) a.push_back("--document-mask");
-    if (dice_.chance(20)) a.push_back("--recompute");
+    if (dice_.chance(30)) a.emplace_back("--document-mask");
+    if (dice_.chance(20)) a.emplace_back("--recompute");
     if (dice_.chance(20)) add("adaptive-cutoffs", "50,100");
     add("log-every", dice_.one_of<long>({1, 1, 3, 7}));
     add("save-every", dice_.one_of<long>({0, 1, 3, 5, 10}));
@@ -144,9 +157,7 @@ class Round {
     if (dice_.chance(30)) options.insert(options.end(), {"--eval-lengths", "8,40"});
     const fs::path twin = dir_ / "twin", run = dir_ / "run";
     const auto command = [&](const fs::path& out, const Arguments& more) {
-      Arguments a{"train", "--data", data().string(), "--out", out.string()};
-      a.insert(a.end(), more.begin(), more.end());
-      return a;
+      return joined({"train", "--data", data().string(), "--out", out.string()}, more);
     };
     succeed(command(twin, options));
     Arguments next = command(run, options);
@@ -180,14 +191,14 @@ class Round {
     const Arguments command{"eval",    run.string(), "--data", data().string(), "--lengths",
                             "8,16,32", "--threads",  "1",      "--json",        (dir_ / "eval.json").string()};
     const Watched watched{.dir = run, .mapped = "valid.tokens"};
-    if (!cut_short || !struck(command, watched, {Place::kEval, Place::kFile})) succeed(command);
+    if (!cut_short || !struck(command, watched, {Place::kEval, Place::kFile}, [] {})) succeed(command);
   }
 
   void report(const fs::path& run) {
     const Arguments command{"report", run.string(), "--out", (dir_ / "page").string(), "--no-figures"};
     fs::create_directories(dir_ / "page");
     const Watched watched{.dir = dir_ / "page", .mapped = "libnss_none"};
-    if (!struck(command, watched, {Place::kFile})) succeed(command);
+    if (!struck(command, watched, {Place::kFile}, [] {})) succeed(command);
     if (!half_written(dir_ / "page").empty()) throw Fault("a report leaves half-written files");
   }
 
@@ -203,18 +214,12 @@ class Round {
     const auto seed = std::ranges::find(options, "--seed");
     options.erase(seed, seed + 2);
     const auto command = [&](const fs::path& out) {
-      Arguments a{"compare", "--data", data().string(), "--out", out.string()};
-      a.insert(a.end(), options.begin(), options.end());
-      return a;
+      return joined({"compare", "--data", data().string(), "--out", out.string()}, options);
     };
     const fs::path twin = dir_ / "twin", out = dir_ / "out";
     succeed(command(twin));
-    bool done = false;
-    for (long left = dice_.between(1, 5); left > 0 && !done; --left) {
-      done = struck(command(out), {.dir = out, .last_step = steps, .mapped = {}},
-                    {Place::kStep, Place::kStep, Place::kRecord, Place::kCheckpoint, Place::kFile});
-    }
-    if (!done) succeed(command(out));
+    strike_and_succeed(command(out), {.dir = out, .last_step = steps, .mapped = {}},
+                       {Place::kStep, Place::kStep, Place::kRecord, Place::kCheckpoint, Place::kFile}, 5);
     expect_same_comparison(twin, out);
   }
 
@@ -225,16 +230,11 @@ class Round {
                             "--split-by",   "position",
                             "--threads",    fmt::format("{}", dice_.between(1, 2))};
     const auto command = [&](const fs::path& out) {
-      Arguments a{"prepare", (settings_.dir / "long.txt").string(), "--out", out.string()};
-      a.insert(a.end(), options.begin(), options.end());
-      return a;
+      return joined({"prepare", (settings_.dir / "long.txt").string(), "--out", out.string()}, options);
     };
     const fs::path twin = dir_ / "twin", out = dir_ / "out";
     succeed(command(twin));
-    bool done = false;
-    for (long left = dice_.between(1, 4); left > 0 && !done; --left)
-      done = struck(command(out), {.dir = out, .mapped = {}, .prepares = true}, {Place::kPrepare});
-    if (!done) succeed(command(out));
+    strike_and_succeed(command(out), {.dir = out, .mapped = {}, .prepares = true}, {Place::kPrepare}, 4);
     expect_same_files(twin, out);
     if (!half_written(dir_).empty()) throw Fault("prepare leaves something half-written");
   }

@@ -1,9 +1,9 @@
 #include "torture/watch.h"
 
-#include <signal.h>
 #include <sys/stat.h>
 
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <thread>
 
@@ -24,7 +24,8 @@ long last_step(const fs::path& metrics) {
   std::ifstream in(metrics);
   long step = 0;
   for (std::string line; std::getline(in, line);) {
-    if (const size_t at = line.find("\"step\":"); at != line.npos) step = std::atol(line.c_str() + at + 7);
+    if (const size_t at = line.find("\"step\":"); at != std::string::npos)
+      step = std::strtol(line.c_str() + at + 7, nullptr, 10);
   }
   return step;
 }

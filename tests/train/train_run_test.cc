@@ -16,13 +16,13 @@ std::optional<fsblkcnt_t> free_blocks;  // of 4 kB; none: what the file system s
 }  // namespace longshot
 
 // Stands in for the system's own.
-extern "C" int statvfs(const char* path, struct statvfs* out) noexcept {
+extern "C" int statvfs(const char* file, struct statvfs* buf) noexcept {
   struct statfs status {};
-  if (::statfs(path, &status) != 0) return -1;
-  *out = {};
-  out->f_frsize = out->f_bsize = longshot::free_blocks ? 4096 : static_cast<unsigned long>(status.f_bsize);
-  out->f_blocks = status.f_blocks;
-  out->f_bfree = out->f_bavail = longshot::free_blocks.value_or(status.f_bavail);
+  if (::statfs(file, &status) != 0) return -1;
+  *buf = {};
+  buf->f_frsize = buf->f_bsize = longshot::free_blocks ? 4096 : static_cast<unsigned long>(status.f_bsize);
+  buf->f_blocks = status.f_blocks;
+  buf->f_bfree = buf->f_bavail = longshot::free_blocks.value_or(status.f_bavail);
   return 0;
 }
 
@@ -57,7 +57,7 @@ struct ATrainedRun {
 };
 
 TEST(TrainRun, ResumesInBf16BitForBit) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   TrainRequest whole = small_request(dir / "data", dir / "whole", 6),
                parts = small_request(dir / "data", dir / "parts", 6);
@@ -70,7 +70,7 @@ TEST(TrainRun, ResumesInBf16BitForBit) {
 }
 
 TEST(TrainRun, AnotherPrecisionIsSaidAloud) {
-  ATrainedRun r;
+  const ATrainedRun r;
   TrainRequest more = r.request;
   more.train.steps = 8;
   std::string notes;
@@ -85,7 +85,7 @@ TEST(TrainRun, AnotherPrecisionIsSaidAloud) {
 
 // A process that was killed while it began to move a branch aside.
 TEST(TrainRun, ABranchWithoutCheckpointsIsSweptAway) {
-  ATrainedRun r;
+  const ATrainedRun r;
   const RunDir run(r.dir / "run"), aside = run.abandoned(1);
   make_directories(aside.checkpoints());
   fs::copy_file(run.config(), aside.config());
@@ -142,7 +142,7 @@ TEST(TrainRun, OtherTextIsRefused) {
 }
 
 TEST(TrainRun, AnotherTokenizerIsRefused) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", small_text(3000), kWords);
   TrainRequest request = small_request(dir / "data", dir / "run", 3);
   trained(request);
@@ -155,7 +155,7 @@ TEST(TrainRun, AnotherTokenizerIsRefused) {
 }
 
 TEST(TrainRun, GoingBackMovesTheLaterBranchAside) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   TrainRequest request = small_request(dir / "data", dir / "run", 12);
   request.train.save_every = 2, request.train.eval_every = 4, request.train.keep = 10;
@@ -198,7 +198,7 @@ TEST(TrainRun, GoingBackMovesTheLaterBranchAside) {
 }
 
 TEST(TrainRun, WithoutTheBestTheNextBestOfThePresentBranchCounts) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   TrainRequest request = small_request(dir / "data", dir / "run", 6);
   request.train.save_every = 2, request.train.eval_every = 2, request.train.keep = 10;
@@ -226,7 +226,7 @@ TEST(TrainRun, AMalformedBestIsToldBeforeTraining) {
 }
 
 TEST(TrainRun, OneTrainerAtATime) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   const TrainRequest request = small_request(dir / "data", dir / "run", 3);
   std::string second;
@@ -238,7 +238,7 @@ TEST(TrainRun, OneTrainerAtATime) {
 }
 
 TEST(TrainRun, ForeignFilesAreLeftAlone) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   const TrainRequest request = small_request(dir / "data", dir / "mine", 3);
   make_directories(dir / "mine");
@@ -256,7 +256,7 @@ TEST(TrainRun, ForeignFilesAreLeftAlone) {
 }
 
 TEST(TrainRun, WhatCannotBeValidatedIsToldBeforeTraining) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   fs::remove(dir / "data" / "valid.tokens");
   TrainRequest request = small_request(dir / "data", dir / "run", 3);
@@ -266,7 +266,7 @@ TEST(TrainRun, WhatCannotBeValidatedIsToldBeforeTraining) {
 }
 
 TEST(TrainRun, AShortRunHasAShortWarmUp) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   TrainRequest request = small_request(dir / "data", dir / "run", 50);
   request.train.schedule.warmup = -1;
@@ -277,7 +277,7 @@ TEST(TrainRun, AShortRunHasAShortWarmUp) {
 }
 
 TEST(TrainRun, LargeSeedsSurviveTheConfigFile) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   TrainRequest request = small_request(dir / "data", dir / "run", 3);
   request.train.seed = UINT64_MAX;
@@ -290,7 +290,7 @@ TEST(TrainRun, LargeSeedsSurviveTheConfigFile) {
 }
 
 TEST(TrainRun, FromAnotherRunsWeights) {
-  ATrainedRun r;
+  const ATrainedRun r;
   write_token_set(r.dir / "other", small_text(900).substr(200));
   TrainRequest request = small_request(r.dir / "other", r.dir / "tuned", 4);
   request.from = r.request.out, request.model.length = 48, request.model.dropout = 0.1;
@@ -314,7 +314,7 @@ TEST(TrainRun, FromAnotherRunsWeights) {
 }
 
 TEST(TrainRun, FromRefusesWhatWouldChangeTheWeightsMeaning) {
-  ATrainedRun r;
+  const ATrainedRun r;
   TrainRequest request = small_request(r.dir / "data", r.dir / "tuned", 4);
   request.from = r.request.out, request.model.heads = 2;
   EXPECT_THAT(error_of([&] { train_run(test_context(), request, {}); }),
@@ -323,7 +323,7 @@ TEST(TrainRun, FromRefusesWhatWouldChangeTheWeightsMeaning) {
 }
 
 TEST(TrainRun, LearnedPositionsStayAtTheirLength) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   TrainRequest request = small_request(dir / "data", dir / "run", 3);
   request.model = small_model("learned");
@@ -334,7 +334,7 @@ TEST(TrainRun, LearnedPositionsStayAtTheirLength) {
 }
 
 TEST(TrainRun, OptionsOfTheSourceStandBelowThoseGiven) {
-  ATrainedRun r;
+  const ATrainedRun r;
   TrainRequest request;
   Options options;
   request.fields(options);
@@ -378,7 +378,7 @@ TEST(TrainRun, WithoutASoundCheckpointTrainingBeginsAnew) {
 
 TEST(TrainRun, ChangedTokensAreToldBeforeTraining) {
   for (const char* split : {"train", "valid"}) {
-    ScratchDir dir;
+    const ScratchDir dir;
     write_token_set(dir / "data", 700);
     const fs::path path = dir / "data" / (std::string(split) + ".tokens");
     std::string bytes = read_text(path);
@@ -393,7 +393,7 @@ TEST(TrainRun, ChangedTokensAreToldBeforeTraining) {
 }
 
 TEST(TrainRun, WithoutRoomForACheckpointNothingBegins) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   const TrainRequest request = small_request(dir / "data", dir / "run", 3);
   free_blocks = 1;

@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(Trainer, ResumedEqualsUninterruptedBitForBit) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   for (const PositionMethod* method : position_methods()) {
     for (const auto& [optimizer, kind] : kOptimizers) {
@@ -38,7 +38,7 @@ TEST(Trainer, ResumedEqualsUninterruptedBitForBit) {
 }
 
 TEST(Trainer, MicroBatchesChangeNothingBeyondRounding) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   TrainRequest one = small_request(dir / "data", dir / "one", 4), many = small_request(dir / "data", dir / "many", 4);
   one.train.micro_batch_tokens = 0, many.train.micro_batch_tokens = 24 * 2;  // 5 sequences as 2 + 2 + 1
@@ -54,7 +54,7 @@ std::vector<int64_t> steps_of(const std::vector<MetricsRecord>& curve) {
 }
 
 TEST(Trainer, MetricsOfAResumedRunAreThoseOfTheWhole) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   const TrainRequest request = small_request(dir / "data", dir / "run", 9);
   trained(request, 5);
@@ -68,7 +68,7 @@ TEST(Trainer, MetricsOfAResumedRunAreThoseOfTheWhole) {
 }
 
 TEST(Trainer, ARunKilledBeforeItsFirstCheckpointBeginsAnew) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   TrainRequest request = small_request(dir / "data", dir / "run", 5);
   request.train.save_every = 0;
@@ -91,7 +91,7 @@ TrainEvents validating(std::vector<double> losses) {
 }
 
 TEST(Trainer, KeepsTheLastCheckpointsAndTheBest) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   TrainRequest request = small_request(dir / "data", dir / "run", 12);
   request.train.save_every = 2, request.train.eval_every = 2, request.train.keep = 2;
@@ -102,7 +102,7 @@ TEST(Trainer, KeepsTheLastCheckpointsAndTheBest) {
 
 TEST(Trainer, SavesByTime) {
   EXPECT_EQ(TrainConfig().save_minutes, 10) << "unless told otherwise";
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   TrainRequest request = small_request(dir / "data", dir / "run", 6);
   request.train.save_every = 0, request.train.keep = 100;
@@ -116,7 +116,7 @@ TEST(Trainer, SavesByTime) {
 }
 
 TEST(Trainer, OutOfTimeIsTheEndHoweverOftenItIsResumed) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   TrainRequest request = small_request(dir / "data", dir / "run", 100000);
   request.train.max_seconds = 0.05;
@@ -131,7 +131,7 @@ TEST(Trainer, OutOfTimeIsTheEndHoweverOftenItIsResumed) {
 }
 
 TEST(Trainer, AFinishedRunSaysSoWithItsOwnNumbers) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   const TrainRequest request = small_request(dir / "data", dir / "run", 5);
   const TrainResult first = train_run(test_context(), request, validating({1.5}));
@@ -144,7 +144,7 @@ TEST(Trainer, AFinishedRunSaysSoWithItsOwnNumbers) {
 }
 
 TEST(Trainer, AStopDuringValidationLosesNeitherStepsNorTheValidation) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   TrainRequest request = small_request(dir / "data", dir / "run", 8);
   request.train.save_every = 0, request.train.eval_every = 4;
@@ -165,7 +165,7 @@ TEST(Trainer, AStopDuringValidationLosesNeitherStepsNorTheValidation) {
 }
 
 TEST(Trainer, DivergenceIsAnErrorThatNamesTheStep) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 700);
   TrainRequest request = small_request(dir / "data", dir / "run", 50);
   request.train.optimizer.optimizer = OptimizerKind::kSgd, request.train.optimizer.clip = 0;
@@ -175,7 +175,7 @@ TEST(Trainer, DivergenceIsAnErrorThatNamesTheStep) {
 
 // A tiny model learns 2 kB by heart with every method.
 TEST(Trainer, OverfitsAShortText) {
-  ScratchDir dir;
+  const ScratchDir dir;
   write_token_set(dir / "data", 500);
   for (const PositionMethod* method : position_methods()) {
     SCOPED_TRACE(method->name);
