@@ -51,7 +51,7 @@ class InfoCommand : public Command {
   }
 
  private:
-  int print_checkpoint(const fs::path& path) {
+  int print_checkpoint(const fs::path& path) const {
     LoadedModel loaded = load_model(path);
     const ModelConfig& c = loaded.info.model;
     const RunDir run(path);
@@ -97,7 +97,7 @@ class InfoCommand : public Command {
     return 0;
   }
 
-  int print_experiment(const ExperimentDir& dir) {
+  int print_experiment(const ExperimentDir& dir) const {
     const Results results = read_experiment(dir);
     if (json_) {
       fmt::print("{}\n", dump_json(results.to_json(), 2));
@@ -128,7 +128,7 @@ class InfoCommand : public Command {
     return text;
   }
 
-  int print_safetensors(const fs::path& path) {
+  int print_safetensors(const fs::path& path) const {
     const Safetensors file(path);
     Json json = Json::array();
     for (const NamedTensor& t : file.tensors())

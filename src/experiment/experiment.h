@@ -28,9 +28,9 @@ struct ExperimentCallbacks {
 };
 
 struct ExperimentPlace {
-  std::string data;          // directory of the token set
-  std::string out;           // directory of the experiment
-  std::string command = "";  // as typed, for the record
+  std::string data;       // directory of the token set
+  std::string out;        // directory of the experiment
+  std::string command{};  // as typed, for the record
 };
 
 // Everything that can be checked without training is checked first. None when stopped; results.json is written otherwise.

@@ -144,7 +144,7 @@ TEST_F(BrowserTest, ChartsDrawHoverAndHideAndNothingIsRequested) {
       const {tooltip} = Chart.getChart(document.querySelector("#chart-perplexity-1-L64 canvas"));
       done(tooltip.opacity + "|" + tooltip.title.join() + "|" + tooltip.body.map((b) => b.lines.join()).join());
     })))js");
-  EXPECT_THAT(tooltip, HasSubstr("1|test length (tokens): 256|"));
+  EXPECT_THAT(tooltip, HasSubstr("1|test length (bytes): 256|"));
   EXPECT_THAT(tooltip, HasSubstr("ALiBi: "));
   EXPECT_THAT(tooltip, HasSubstr("Sinusoidal: "));
   EXPECT_THAT(tooltip, HasSubstr(", the seeds)"));
