@@ -134,8 +134,9 @@ Measured Group::perplexity(const EvalProtocol& protocol, int64_t length) const {
     for (const EvalRecord& e : run->evals) {
       if (e.length != length || !protocol.matches(e)) continue;
       measured.asked = true;
-      // exp(l + s) - exp(l), to first order.
-      if (e.perplexity && e.standard_error) measured.text_error = *e.perplexity * *e.standard_error;
+      // exp(l + s) - exp(l), to first order; s over documents, or over stretches where there are too few of them.
+      const OptionalNumber error = e.standard_error ? e.standard_error : standard_error(e.blocks);
+      if (e.perplexity && error) measured.text_error = *e.perplexity * *error;
     }
   }
   measured.stat = of(&EvalRecord::perplexity, protocol, length);

@@ -135,6 +135,13 @@ TEST(Findings, OtherTextOrOtherNumbersOfTokensAreOtherProtocols) {
   }
 }
 
+TEST(Findings, OneDocumentHasAnErrorOverItsStretches) {
+  Case c = case_of({made_run("alibi", 64, 1, {{64, 10}}, 0.2)});
+  c.results.runs[0].evals[0].standard_error.reset();
+  look(c);
+  EXPECT_NEAR(*c.groups[0].perplexity(c.protocol, 64).text_error, 10 * 0.2 * std::sqrt(64.0 / 63) / 8, 1e-9);
+}
+
 TEST(Findings, LabelsOfTheReaderCount) {
   RunRecord a = made_run("alibi", 64, 1, {{64, 10}}), b = made_run("alibi", 64, 2, {{64, 20}});
   a.label = "steep", b.label = "flat";
