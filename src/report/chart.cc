@@ -188,13 +188,13 @@ void share_y_range(std::vector<Chart>& charts) {
       const double reach = std::max(std::abs(r.y_least), std::abs(r.y_most));
       smallest_reach = std::min(smallest_reach, reach), largest_reach = std::max(largest_reach, reach);
     }
-    const bool apart = largest_reach > 100 * smallest_reach;
+    const bool apart = largest_reach > 10 * smallest_reach;
     for (Chart* chart : same) {
       const Range2 r = range_of(*chart, false);
       chart->y.least = apart ? r.y_least : least, chart->y.most = apart ? r.y_most : most;
       if (apart)
         chart->note += (chart->note.empty() ? "" : " ") +
-                       std::string("Its y axis is its own: the neighbours' reach is more than 100-fold apart.");
+                       std::string("Its y axis is its own: the neighbours' reach is more than ten-fold apart.");
     }
   }
 }

@@ -93,7 +93,7 @@ struct Range2 {
 };
 Range2 range_of(const Chart& chart, bool with_overlay);
 
-// Charts of one quantity get one y range, so that neighbours can be compared by eye; unless they are 100-fold apart,
+// Charts of one quantity get one y range, so that neighbours can be compared by eye; unless they are ten-fold apart,
 // which their notes then say.
 void share_y_range(std::vector<Chart>& charts);
 
