@@ -99,12 +99,12 @@ class Experiment {
       for (const auto& [name, value] : now) {
         const bool free = is_immaterial(name) || name == "recompute" || name == "micro-batch-tokens" ||
                           (name == "steps" && config_.equal_time > 0);
-        const auto old = before.find(name);
+        const std::string& old = before.at(name);
         require_usage(
-            free || old == before.end() || old->second == value,
+            free || old == value,
             "{}: holds {}, begun with --{} {}, not {}. Use another --out, or give the model a name of its own: "
             "[variant.NAME] of a recipe",
-            place_.out, plan.name, name, old->second, value);
+            place_.out, plan.name, name, old, value);
       }
     };
     compare(option_values(then.model), option_values(plan.model));
@@ -151,25 +151,26 @@ class Experiment {
   // False when stopped.
   bool finish(Model model) {
     const RunDir run = dir_.run(model.plan.name);
-    const bool trained = fs::exists(run.record());
-    if (trained && is_tested(run_from_json(read_json(run.record()), run.record().string()), model.plan.tests))
-      return true;
+    std::optional<RunRecord> record;
+    if (fs::exists(run.record())) record = run_from_json(read_json(run.record()), run.record().string());
+    if (record && is_tested(*record, model.plan.tests)) return true;
     callbacks_.on_model(model);
     const double start = seconds_now();
-    std::optional<RunRecord> record =
-        trained ? run_from_json(read_json(run.record()), run.record().string()) : train(model);
-    if (!record) return false;
-    LoadedModel loaded = load_model(run.checkpoint(record->steps.value_or(0)), {.should_stop = callbacks_.should_stop});
+    std::optional<TrainResult> result;
+    if (!record) result = train(model);
+    if (result && !result->finished) return false;
+    LoadedModel loaded = load_model(run.checkpoint(result ? result->step : record->steps.value_or(0)),
+                                    {.should_stop = callbacks_.should_stop});
+    if (result) record = record_of(model.plan, loaded, *result);
     const PrecisionScope precision(context_, model.plan.train.precision);
     if (!test(model, loaded, *record)) return false;
     write_json(run.record(), run_to_json(*record));
-    if (!trained) overhead_ = (seconds_now() - start) / std::max(record->train_seconds.value_or(0), 1e-3);
+    if (result) overhead_ = (seconds_now() - start) / std::max(record->train_seconds.value_or(0), 1e-3);
     callbacks_.on_tested(model, *record);
     return true;
   }
 
-  // Nothing when stopped.
-  std::optional<RunRecord> train(const Model& m) {
+  TrainResult train(const Model& m) {
     const RunDir run = dir_.run(m.plan.name);
     TrainRequest request;
     request.data = place_.data;
@@ -181,9 +182,7 @@ class Experiment {
     const PrecisionScope precision(context_, m.plan.train.precision);  // trials of --equal-time, training
     if (config_.equal_time > 0) request.train.steps = steps_in_time(m.plan);
     reset_peak_memory();
-    const TrainResult result = train_run(context_, request, training_events(m));
-    if (!result.finished) return std::nullopt;
-    return record_of(m.plan, run, result);
+    return train_run(context_, request, training_events(m));
   }
 
   // Updates that fit into --equal-time, from a few timed steps; chosen once for a run.
@@ -231,8 +230,8 @@ class Experiment {
     return steps * plan.train.sequences(plan.model.length) * plan.model.length;
   }
 
-  RunRecord record_of(const ModelPlan& plan, const RunDir& run, const TrainResult& result) const {
-    LoadedModel loaded = load_model(run.checkpoint(result.step), {.should_stop = callbacks_.should_stop});
+  RunRecord record_of(const ModelPlan& plan, const LoadedModel& loaded, const TrainResult& result) const {
+    const RunDir run = dir_.run(plan.name);
     const TrainingState& training = training_of(loaded.info, loaded.dir);
     return {.name = plan.name,
             .position = plan.model.position,
@@ -265,7 +264,7 @@ class Experiment {
     return evaluated.finished;
   }
 
-  // One model of each variant; measured anew when there are others than last time.
+  // One model of each variant; measured anew when there are other models or test lengths than last time.
   void find_speeds() const {
     std::vector<SpeedSubject> subjects;
     for (const ModelPlan& plan : plans_) {
@@ -277,7 +276,11 @@ class Experiment {
     }
     const ExperimentSpeeds known = read_speeds(dir_);
     const auto measured = [&](const SpeedSubject& subject) {
-      return std::ranges::any_of(known.runs, [&](const auto& run) { return run.name == subject.plan.name; });
+      const auto run = std::ranges::find(known.runs, subject.plan.name, &ExperimentSpeeds::Run::name);
+      return run != known.runs.end() && std::ranges::all_of(subject.plan.tests.evaluations, [&](const Evaluation& e) {
+               return !e.asked_for || e.mode != WindowMode::kNonoverlapping ||
+                      std::ranges::find(run->speeds, e.windows.window, &SpeedRecord::length) != run->speeds.end();
+             });
     };
     if (known.runs.size() == subjects.size() && std::ranges::all_of(subjects, measured)) return;
     ExperimentSpeeds speeds;

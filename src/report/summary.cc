@@ -207,7 +207,6 @@ std::vector<Group> groups_of(const Results& results) {
 std::vector<EvalProtocol> protocols_of(const Results& results) {
   const bool follows = stride_follows_length(results);
   std::vector<EvalProtocol> protocols;
-  std::map<size_t, size_t> records;  // of a protocol
   for (const RunRecord& run : results.runs)
     for (const EvalRecord& e : run.evals) {
       const bool fixed = e.mode == "sliding" && !follows;

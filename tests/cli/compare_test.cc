@@ -147,6 +147,7 @@ TEST(Compare, GrowsBySeedsMethodsAndLengths) {
   ASSERT_EQ(results.runs.size(), 4u);
   EXPECT_THAT(results.command, testing::AllOf(HasSubstr("--seeds 1,2"), HasSubstr("--test-lengths 16,64,128")));
   EXPECT_EQ(results.runs[0].evals.size(), 6u);
+  EXPECT_EQ(results.runs[0].speeds.size(), 4u) << "training, and evaluation at each length";
   EXPECT_EQ(results.runs[1].evals.size(), 4u);
   EXPECT_EQ(results.runs[0].curve.size(), 5u) << "it was not trained again";
 }
