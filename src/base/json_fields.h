@@ -23,6 +23,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "base/records.h"
 
@@ -35,6 +36,10 @@ class FieldWriter {
   }
   void operator()(const char* key, const std::optional<std::string>& value) {
     object_[key] = value ? Json(*value) : Json();
+  }
+  template <class E, size_t N>
+  void operator()(const char* key, E value, const Choice<E> (&choices)[N]) {
+    object_[key] = name_of(choices, value);
   }
   void operator()(const char* key, bool value) { object_[key] = value; }
   void operator()(const char* key, int64_t value, CountRange) { object_[key] = value; }
@@ -111,6 +116,17 @@ class FieldReader {
     for (const char* choice : choices)
       if (value == choice) return;
     fail("{}: {} is {}, which is none of {}", where_, key, shown(v), fmt::join(choices, ", "));
+  }
+  template <class E, size_t N>
+  void operator()(const char* key, E& value, const Choice<E> (&choices)[N]) {
+    const Json& v = find(key);
+    const std::string word = text(key, v);
+    for (const Choice<E>& choice : choices) {
+      if (word != choice.name) continue;
+      value = choice.value;
+      return;
+    }
+    fail("{}: {} is {}, which is none of {}", where_, key, shown(v), fmt::join(names_of(choices), ", "));
   }
   void operator()(const char* key, std::optional<std::string>& value) {
     const Json* v = find_known(key);

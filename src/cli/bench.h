@@ -1,12 +1,12 @@
 // The parts of `longshot bench`, and what they share: settings, the machine's peak, clocks, a training step.
 #pragma once
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/context.h"
 #include "base/json.h"
 #include "model/config.h"
@@ -52,9 +52,9 @@ void bench_targets(Bench& bench);
 
 template <class F>
 double seconds_of(F&& f) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = seconds_now();
   f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return seconds_now() - start;
 }
 
 double median(std::vector<double> values);

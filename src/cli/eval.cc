@@ -1,11 +1,9 @@
 #include <nlohmann/json.hpp>
 
-#include "base/context.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "cli/command.h"
-#include "cli/progress.h"
-#include "cli/prompt.h"
+#include "cli/model_options.h"
 #include "data/token_set.h"
 #include "evaluate/evaluation.h"
 #include "run/loaded_model.h"
@@ -28,12 +26,9 @@ class EvalCommand : public Command {
           "whole split, as the reference does");
     o.add("max-tokens", config_.max_tokens, "score at most this many tokens; 0: all");
     o.add("batch-tokens", config_.batch_tokens, "tokens run at once");
-    o.add("attention-epsilon", epsilon_, "far keys left out below this share of attention; empty: the model's own");
-    o.add("precision", precision_, kPrecisions,
-          "of the numbers that are multiplied, whatever the model was trained in");
     o.add("json", json_, "write the results to this file");
     o.add("losses", losses_, "write every scored token's loss to this file, .csv or .safetensors");
-    o.add("threads", threads_, "0: all cores, shared with other runs on this machine");
+    model_.fields(o);
   }
 
   int run() override {
@@ -42,15 +37,11 @@ class EvalCommand : public Command {
       if (!file.empty()) require_writable(file);
     require_usage(losses_.empty() || losses_.ends_with(".csv") || losses_.ends_with(".safetensors"),
                   "--losses {}: the file must end in .csv or .safetensors", losses_);
-    require_epsilon(epsilon_);
-    Context context(threads_);
-    context.set_precision(precision_);
-    if (threads_ == 0) context.share_cores();
+    model_.validate();
     const TokenSet set(data_);
-    catch_stop_signals();
-    LoadedModel loaded = load_model(args[0], watched(progress_, "reading the model"));
+    ModelSession session(model_, args[0], progress_);
+    const LoadedModel& loaded = session.loaded;
     require_same_tokenizer(set, vocabulary_of(loaded.info, loaded.dir, args[0]));
-    if (epsilon_) loaded.model->set_attention_epsilon(*epsilon_);
     const TokenFile& stream = set.split(config_.split);
     const EvaluationPlan plan = plan_evaluations(
         config_, {.train_length = loaded.info.model.length, .max_length = loaded.model->position().max_length()},
@@ -58,7 +49,7 @@ class EvalCommand : public Command {
     stream.verify();
     print_heading(loaded, plan);
     const Evaluated evaluated =
-        evaluate(context, {*loaded.model, loaded.info.weights, loaded.info.step}, stream, plan, callbacks());
+        evaluate(session.context, {*loaded.model, loaded.info.weights, loaded.info.step}, stream, plan, callbacks());
     if (!evaluated.finished) {
       progress_.note("stopped; nothing is recorded");
       return 1;
@@ -141,9 +132,7 @@ class EvalCommand : public Command {
 
   std::string data_, json_, losses_;
   EvaluationConfig config_;
-  std::optional<double> epsilon_;
-  int threads_ = 0;
-  Precision precision_ = Precision::kF32;
+  ModelOptions model_;
   int64_t train_length_ = 0;
   Progress progress_;
 };

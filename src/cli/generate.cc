@@ -3,11 +3,10 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "base/context.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "cli/command.h"
-#include "cli/progress.h"
+#include "cli/model_options.h"
 #include "cli/prompt.h"
 #include "generate/generator.h"
 
@@ -24,44 +23,34 @@ class GenerateCommand : public Command {
     config_.fields(o);
     o.group("");
     o.add("json", json_, "print one JSON object: text, ids and ln p of every sample");
-    o.add("attention-epsilon", epsilon_, "far keys left out below this share of attention; empty: the model's own");
-    o.add("precision", precision_, kPrecisions, "of the numbers that are multiplied");
-    o.add("threads", threads_, "0: all cores, shared with other runs on this machine");
+    model_.fields(o);
   }
 
   int run() override {
     require_usage(prompt_.empty() || prompt_file_.empty(), "--prompt and --prompt-file: one of them");
     config_.validate();
-    require_epsilon(epsilon_);
-    Context context(threads_);
-    context.set_precision(precision_);
-    if (threads_ == 0) context.share_cores();
-    catch_stop_signals();
     Progress progress;
-    LoadedModel loaded = load_model(args[0], watched(progress, "reading the model"));
-    progress.clear();
-    require(loaded.tokenizer != nullptr, "{}: no tokenizer travelled with this model", loaded.dir.string());
-    if (epsilon_) loaded.model->set_attention_epsilon(*epsilon_);
-    if (prompt_.empty() && prompt_file_.empty() && ::isatty(STDIN_FILENO)) return converse(context, loaded);
+    ModelSession session(model_, args[0], progress);
+    if (prompt_.empty() && prompt_file_.empty() && ::isatty(STDIN_FILENO)) return converse(session);
     const std::string text = !prompt_.empty() ? prompt_ : read_prompt(prompt_file_.empty() ? "-" : prompt_file_);
-    return answer(context, loaded, text);
+    return answer(session, text);
   }
 
  private:
   // A prompt a line, until the end of input.
-  int converse(Context& context, LoadedModel& loaded) {
+  int converse(ModelSession& session) {
     fmt::print(stderr, "a prompt on a line of its own; Ctrl-D ends\n");
     for (std::string line; !stop_requested();) {
       fmt::print(stderr, "> ");
       if (!std::getline(std::cin, line)) break;
-      if (const int code = answer(context, loaded, line)) return code;
+      if (const int code = answer(session, line)) return code;
     }
     return 0;
   }
 
-  int answer(Context& context, LoadedModel& loaded, const std::string& text) {
-    const std::vector<int32_t> prompt = loaded.tokenizer->encode(text);
-    print_heading(loaded, prompt);
+  int answer(ModelSession& session, const std::string& text) {
+    const std::vector<int32_t> prompt = session.tokenizer().encode(text);
+    print_heading(session.loaded, prompt);
     GenerationCallbacks callbacks;
     callbacks.should_stop = stop_requested;
     const bool stream = !json_ && config_.samples == 1;
@@ -71,9 +60,9 @@ class GenerateCommand : public Command {
       flush_output();
     };
     if (stream) fmt::print("{}", shown_text(text));
-    const Generated made = generate(context, loaded, prompt, config_, callbacks);
+    const Generated made = generate(session.context, session.loaded, prompt, config_, callbacks);
     if (json_) {
-      print_json(loaded, text, prompt, made);
+      print_json(session.loaded, text, prompt, made);
     } else if (stream) {
       fmt::print("\n");
     } else {
@@ -126,9 +115,7 @@ class GenerateCommand : public Command {
   std::string prompt_, prompt_file_;
   GenerationConfig config_;
   bool json_ = false;
-  std::optional<double> epsilon_;
-  Precision precision_ = Precision::kF32;
-  int threads_ = 0;
+  ModelOptions model_;
 };
 
 }  // namespace

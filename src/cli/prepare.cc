@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/progress.h"
@@ -22,7 +23,7 @@ class PrepareCommand : public Command {
     Context context(threads_);
     catch_stop_signals();
     config_.inputs = args;
-    const auto start = std::chrono::steady_clock::now();
+    const double start = seconds_now();
     Progress progress;
     const PrepareResult result = prepare(context, config_,
                                          {.stop = stop_requested,
@@ -32,7 +33,7 @@ class PrepareCommand : public Command {
       progress.note("stopped. The same command goes on from here.");
       return 1;
     }
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = seconds_now() - start;
     progress.note(
         fmt::format("{}: {} entries in the vocabulary, {}", config_.out, result.vocab_size, duration_text(seconds)));
     if (result.invalid_bytes > 0) {

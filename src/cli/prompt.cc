@@ -31,9 +31,4 @@ std::string length_label(int64_t tokens, int64_t train_length) {
                      static_cast<double>(tokens) / static_cast<double>(train_length), train_length);
 }
 
-void require_epsilon(const std::optional<double>& epsilon) {
-  require_usage(!epsilon || (*epsilon >= 0 && *epsilon < 1), "--attention-epsilon: {} is not in [0, 1)",
-                epsilon.value_or(0));
-}
-
 }  // namespace longshot

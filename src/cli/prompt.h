@@ -1,7 +1,6 @@
 // What commands that run a model on a text share.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string>
 
 namespace longshot {
@@ -11,8 +10,5 @@ std::string read_prompt(const std::string& path);
 
 // "3.2 times the training length 64", "within the training length 64".
 std::string length_label(int64_t tokens, int64_t train_length);
-
-// --attention-epsilon: in [0, 1), or none, which leaves the model its own.
-void require_epsilon(const std::optional<double>& epsilon);
 
 }  // namespace longshot

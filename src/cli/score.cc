@@ -6,11 +6,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "base/context.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "cli/command.h"
-#include "cli/progress.h"
+#include "cli/model_options.h"
 #include "cli/prompt.h"
 #include "evaluate/summary.h"
 #include "report/score_page.h"
@@ -27,25 +26,17 @@ class ScoreCommand : public Command {
   void options(Options& o) override {
     o.add("json", json_, "print JSON instead of text");
     o.add("html", html_, "write the coloured text to this file, a page that needs nothing else");
-    o.add("attention-epsilon", epsilon_, "far keys left out below this share of attention; empty: the model's own");
-    o.add("precision", precision_, kPrecisions, "of the numbers that are multiplied");
-    o.add("threads", threads_, "0: all cores, shared with other runs on this machine");
+    model_.fields(o);
   }
 
   int run() override {
     if (!html_.empty()) require_writable(html_);
-    require_epsilon(epsilon_);
-    Context context(threads_);
-    context.set_precision(precision_);
-    if (threads_ == 0) context.share_cores();
-    catch_stop_signals();
     Progress progress;
-    LoadedModel loaded = load_model(args[0], watched(progress, "reading the model"));
-    if (epsilon_) loaded.model->set_attention_epsilon(*epsilon_);
+    ModelSession session(model_, args[0], progress);
     const std::string text = read_prompt(args[1]);
     ScoredText scored;
     try {
-      scored = score_text(context, loaded, text, watched(progress, "scoring"));
+      scored = score_text(session.context, session.loaded, text, watched(progress, "scoring"));
     } catch (const Stopped&) {
       progress.note("stopped");
       return 1;
@@ -124,9 +115,7 @@ class ScoreCommand : public Command {
 
   bool json_ = false;
   std::string html_;
-  std::optional<double> epsilon_;
-  Precision precision_ = Precision::kF32;
-  int threads_ = 0;
+  ModelOptions model_;
 };
 
 }  // namespace

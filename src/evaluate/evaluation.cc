@@ -75,15 +75,11 @@ bool lacks_train_length(const EvaluationPlan& plan, int64_t tokens) {
 OptionalNumber finite(double v) { return std::isfinite(v) ? OptionalNumber(v) : std::nullopt; }
 
 EvalRecord record_of(const Evaluation& e, const EvaluationPlan& plan, const EvalSummary& s) {
-  EvalRecord record{.length = e.windows.window,
-                    .mode = name_of(kWindowModes, e.mode),
-                    .stride = e.windows.stride,
-                    .split = plan.split,
-                    .score = name_of(kScored, plan.scored),
-                    .tokens = s.tokens,
-                    .loss = finite(s.loss),
-                    .standard_error = s.standard_error,
-                    .perplexity = finite(std::exp(s.loss))};
+  EvalRecord record = question_of(e, plan);
+  record.tokens = s.tokens;
+  record.loss = finite(s.loss);
+  record.standard_error = s.standard_error;
+  record.perplexity = finite(std::exp(s.loss));
   if (!record.perplexity) record.loss.reset();
   if (s.word_loss) record.word_perplexity = finite(std::exp(*s.word_loss));
   if (s.byte_loss) record.bits_per_byte = finite(*s.byte_loss / std::log(2.0));
@@ -108,6 +104,15 @@ void analyse(const EvaluationPlan& plan, Evaluated& evaluated) {
 }
 
 }  // namespace
+
+EvalRecord question_of(const Evaluation& e, const EvaluationPlan& plan) {
+  return {.length = e.windows.window,
+          .mode = e.mode,
+          .stride = e.windows.stride,
+          .split = plan.split,
+          .score = plan.scored,
+          .tokens = e.tokens};
+}
 
 std::vector<int64_t> length_ladder(int64_t train_length) {
   std::vector<int64_t> lengths;

@@ -12,15 +12,6 @@
 
 namespace longshot {
 
-enum class WindowMode { kNonoverlapping, kSliding };
-constexpr Choice<WindowMode> kWindowModes[] = {{"nonoverlapping", WindowMode::kNonoverlapping},
-                                               {"sliding", WindowMode::kSliding}};
-
-// Which tokens a length scores: the same at every length, in whole windows where the lengths divide each other, or the
-// whole split.
-enum class Scored { kSame, kAll };
-constexpr Choice<Scored> kScored[] = {{"same", Scored::kSame}, {"all", Scored::kAll}};
-
 struct EvaluationConfig {
   std::vector<int64_t> lengths{};  // empty: length_ladder(training length)
   std::vector<WindowMode> modes = {WindowMode::kNonoverlapping};
@@ -58,6 +49,9 @@ struct ModelReach {
   int64_t max_length = 0;  // of its position method
 };
 EvaluationPlan plan_evaluations(const EvaluationConfig& config, ModelReach reach, const TokenFile& stream);
+
+// What an evaluation asks: a record without an answer.
+EvalRecord question_of(const Evaluation& evaluation, const EvaluationPlan& plan);
 
 // The weights that are tested.
 struct Subject {

@@ -1,9 +1,9 @@
 #include "evaluate/protocol.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 
+#include "base/clock.h"
 #include "base/context.h"
 #include "base/error.h"
 #include "data/batches.h"
@@ -101,8 +101,8 @@ size_t alike(std::span<const Window> windows, size_t most) {
 Scores score_stream(Context& context, Transformer& model, const Stretch& stretch, const ScoreOptions& options) {
   require(stretch.tokens <= stretch.stream.size(), "{}: {} tokens are to be scored, it has {}",
           stretch.stream.path().string(), stretch.tokens, stretch.stream.size());
-  const auto start = std::chrono::steady_clock::now();
-  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  const double start = seconds_now();
+  const auto seconds = [&] { return seconds_now() - start; };
   const std::vector<Window> windows = plan_windows(stretch.windows, stretch.tokens);
   Scores scores;
   scores.losses.resize(static_cast<size_t>(stretch.tokens));

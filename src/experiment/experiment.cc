@@ -3,10 +3,10 @@
 #include <fmt/chrono.h>
 
 #include <algorithm>
-#include <chrono>
 #include <ctime>
 #include <span>
 
+#include "base/clock.h"
 #include "base/context.h"
 #include "base/error.h"
 #include "base/json_fields.h"
@@ -38,10 +38,6 @@ namespace {
 constexpr int64_t kShownDistances = 256;  // of a bias
 constexpr int64_t kFewestSteps = 10;      // of --equal-time
 
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
@@ -49,11 +45,9 @@ std::string utc_now() {
 
 bool is_tested(const RunRecord& record, const EvaluationPlan& tests) {
   const auto recorded = [&](const Evaluation& e) {
-    return !e.asked_for || std::ranges::any_of(record.evals, [&](const EvalRecord& r) {
-      return r.length == e.windows.window && r.stride == e.windows.stride && r.tokens == e.tokens &&
-             r.mode == name_of(kWindowModes, e.mode) && r.split == tests.split &&
-             r.score == name_of(kScored, tests.scored);
-    });
+    const EvalRecord question = question_of(e, tests);
+    return !e.asked_for ||
+           std::ranges::any_of(record.evals, [&](const EvalRecord& r) { return same_question(r, question); });
   };
   return std::ranges::all_of(tests.evaluations, recorded);
 }

@@ -1,8 +1,8 @@
 #include "generate/generator.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "generate/text_stream.h"
@@ -12,8 +12,6 @@ namespace longshot {
 namespace {
 
 constexpr int64_t kPromptPiece = 1024;  // tokens of a prompt that run at once
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 void require_fit(const LoadedModel& loaded, int64_t prompt, int64_t made) {
   const int64_t reach = loaded.model->position().max_length();
@@ -47,7 +45,7 @@ class Generation {
   }
 
   Generated run(const GenerationCallbacks& callbacks) {
-    const double start = now();
+    const double start = seconds_now();
     try {
       if (config_.max_tokens > 0) read_prompt(callbacks);
     } catch (const Stopped&) {
@@ -57,7 +55,7 @@ class Generation {
       if (callbacks.should_stop()) return finish(callbacks, start, Ended::kAsked);
       if (step > 0) run_step();
       take(step, callbacks);
-      if (step == 0) generated_.first_seconds = now() - start;
+      if (step == 0) generated_.first_seconds = seconds_now() - start;
     }
     return finish(callbacks, start, Ended::kLength);
   }
@@ -131,7 +129,7 @@ class Generation {
   Generated finish(const GenerationCallbacks& callbacks, double start, Ended ended) {
     for (size_t s = 0; s < count_; ++s)
       if (open_[s]) close(s, ended, callbacks);
-    generated_.seconds = now() - start;
+    generated_.seconds = seconds_now() - start;
     return std::move(generated_);
   }
 

@@ -1,8 +1,8 @@
 #include "generate/score.h"
 
-#include <chrono>
 #include <cmath>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "generate/text_stream.h"
 #include "model/inference.h"
@@ -34,12 +34,12 @@ ScoredText score_text(Context& context, LoadedModel& loaded, std::string_view te
   std::vector<int32_t> inputs{loaded.tokenizer->start_id()};
   inputs.insert(inputs.end(), ids.begin(), ids.end() - 1);
   std::vector<float> losses(ids.size());
-  const auto start = std::chrono::steady_clock::now();
+  const double start = seconds_now();
   Inference inference(context, *loaded.model, {.sequences = 1, .tokens = length});
   inference.score({.inputs = inputs, .length = length, .first_key = {}, .watch = watch}, ids, 0, losses);
 
   ScoredText scored{.bytes = static_cast<int64_t>(text.size()), .train_length = loaded.info.model.length};
-  scored.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  scored.seconds = seconds_now() - start;
   TextStream texts(*loaded.tokenizer, {}, {});
   for (size_t i = 0; i < ids.size(); ++i) scored.tokens.push_back({ids[i], texts.push(ids[i]), losses[i]});
   scored.tokens.back().text += texts.finish();

@@ -8,9 +8,9 @@
 #include "kernels/simd-inl.h"
 // clang-format on
 
-#include <chrono>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/workspace.h"
 #include "kernels/bf16.h"
@@ -66,8 +66,6 @@ HWY_EXPORT(FmaLoop);
 HWY_EXPORT(ReadLoop);
 HWY_EXPORT(TargetName);
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 }  // namespace
 
 // Each thread's own rates, added up: waiting for each other would measure the scheduler.
@@ -76,13 +74,13 @@ FmaRate measure_fma_rate(const Context& context, double seconds) {
   Context all(context.threads());
   std::vector<FmaRate> rates(static_cast<size_t>(all.threads()));
   all.tasks(all.threads(), [&](int64_t i) {
-    double peak = 0, done = 0, last = now();
+    double peak = 0, done = 0, last = seconds_now();
     const double begin = last;
     volatile float keep = 0;
     while (last < begin + seconds) {
       float sink = 0;
       const double flops = HWY_DYNAMIC_DISPATCH(FmaLoop)(kRounds, &sink);
-      const double at = now();
+      const double at = seconds_now();
       peak = std::max(peak, flops / (at - last));
       done += flops;
       last = at;
@@ -107,11 +105,11 @@ double measure_read_bandwidth(const Context& context) {
   double best = 0;
   std::vector<float> sinks(static_cast<size_t>(all.threads()) * 16);
   for (int i = 0; i < 5; ++i) {
-    const double start = now();
+    const double start = seconds_now();
     all.ranges(kFloats, 1 << 16, [&](int64_t begin, int64_t end, int thread) {
       sinks[static_cast<size_t>(thread) * 16] = HWY_DYNAMIC_DISPATCH(ReadLoop)(data.data() + begin, end - begin);
     });
-    best = std::max(best, 4.0 * kFloats / (now() - start));
+    best = std::max(best, 4.0 * kFloats / (seconds_now() - start));
   }
   return best;
 }

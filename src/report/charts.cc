@@ -200,7 +200,7 @@ std::vector<Chart> perplexity_charts(const Results& results) {
         if (series.points.empty()) continue;
         chart.series.push_back(std::move(series));
         auto overlay = paper_overlay(group, protocols[p], colour, static_cast<double>(lengths.back()));
-        if (overlay && protocols[p].mode == "nonoverlapping") overlays.push_back(std::move(*overlay));
+        if (overlay && protocols[p].mode == WindowMode::kNonoverlapping) overlays.push_back(std::move(*overlay));
       }
       chart.series.insert(chart.series.end(), overlays.begin(), overlays.end());
       // A single point is a baseline that was tested at its own length only: the grid shows it.

@@ -232,8 +232,8 @@ std::string terminals(const Chart& chart, const std::vector<std::string>& plots)
 }  // namespace
 
 std::string gnuplot_script(const Chart& chart) {
-  std::string out = fmt::format("# Draws {0}.pdf, {0}.svg and {0}.png: gnuplot {0}.gp\n# {1}\n# {2}\n", chart.id,
-                                one_line(chart.title), one_line(chart.caption()));
+  std::string out = fmt::format("{3}{0}.pdf, {0}.svg and {0}.png: gnuplot {0}.gp\n# {1}\n# {2}\n", chart.id,
+                                one_line(chart.title), one_line(chart.caption()), kScriptBeginning);
   for (size_t i = 0; i < chart.series.size(); ++i) out += data_block(i, chart.series[i]);
   const Range2 r = range_of(chart, false);
   const bool bars = chart.kind == Chart::Kind::kBars;
@@ -247,6 +247,11 @@ std::string gnuplot_script(const Chart& chart) {
       (size.key + FigureSize::kAxis) / size.height, size.key / size.height, size.columns);
   out += bars ? bar_axes(chart, r) : line_axes(chart, r);
   return out + terminals(chart, bars ? bar_plots(chart) : line_plots(chart));
+}
+
+void remove_figure(const fs::path& script) {
+  for (const char* kind : kKinds) fs::remove(fs::path(script).replace_extension(kind));
+  fs::remove(script);
 }
 
 FigureFiles write_figures(const std::vector<Chart>& charts, const fs::path& dir, const std::string& gnuplot,

@@ -17,6 +17,9 @@ struct FigureFiles {
 FigureFiles write_figures(const std::vector<Chart>& charts, const fs::path& dir, const std::string& gnuplot = "gnuplot",
                           const Watch& watch = {});
 
+inline constexpr std::string_view kScriptBeginning = "# Draws ";
 std::string gnuplot_script(const Chart& chart);
+// The script, and what was drawn by it.
+void remove_figure(const fs::path& script);
 
 }  // namespace longshot

@@ -1,5 +1,7 @@
 #include "report/report.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "report/charts.h"
 #include "report/figures.h"
@@ -9,6 +11,22 @@
 #include "run/run_dir.h"
 
 namespace longshot {
+namespace {
+
+// Texts in `dir` that an earlier report wrote, known by how they begin, and this one did not write again.
+std::vector<fs::path> left_behind(const fs::path& dir, std::string_view beginning,
+                                  const std::vector<fs::path>& written) {
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
+    const fs::path extension = entry.path().extension();
+    if ((extension != ".gp" && extension != ".tex") || entry.is_symlink() || !entry.is_regular_file()) continue;
+    const bool again = std::ranges::find(written, entry.path()) != written.end();
+    if (!again && read_text(entry.path()).starts_with(beginning)) found.push_back(entry.path());
+  }
+  return found;
+}
+
+}  // namespace
 
 ReportFiles write_report(const Results& results, const fs::path& dir, const ReportOptions& options,
                          const Watch& watch) {
@@ -20,6 +38,7 @@ ReportFiles write_report(const Results& results, const fs::path& dir, const Repo
   if (options.figures) {
     FigureFiles figures = write_figures(all_charts(results), names.figures(), options.gnuplot, watch);
     files.figures = std::move(figures.files);
+    for (const fs::path& script : left_behind(names.figures(), kScriptBeginning, files.figures)) remove_figure(script);
     if (!figures.note.empty()) files.notes.push_back(figures.note);
     page.note = figures.note;
   }
@@ -38,6 +57,7 @@ ReportFiles write_report(const Results& results, const fs::path& dir, const Repo
     files.tables.push_back(names.tables() / (table.id + ".tex"));
     write_atomically(files.tables.back(), latex_text(table));
   }
+  for (const fs::path& table : left_behind(names.tables(), kLatexBeginning, files.tables)) fs::remove(table);
   return files;
 }
 

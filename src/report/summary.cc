@@ -24,9 +24,9 @@ void add_once(std::vector<T>& list, const T& value) {
 bool stride_follows_length(const Results& results) {
   std::set<int64_t> strides;
   for (const RunRecord& run : results.runs) {
-    std::map<std::tuple<int64_t, std::string, std::string>, int64_t> seen;
+    std::map<std::tuple<int64_t, std::string, Scored>, int64_t> seen;
     for (const EvalRecord& e : run.evals) {
-      if (e.mode != "sliding") continue;
+      if (e.mode != WindowMode::kSliding) continue;
       strides.insert(e.stride);
       const auto [it, fresh] = seen.try_emplace({e.length, e.split, e.score}, e.stride);
       if (!fresh && it->second != e.stride) return false;
@@ -106,17 +106,17 @@ void tell_apart(std::span<Group> groups) {
 
 bool EvalProtocol::matches(const EvalRecord& e) const {
   return e.mode == mode && e.split == split && e.score == score && e.data == data && e.tokens == tokens &&
-         (mode == "nonoverlapping" || stride == kStrideOfLength || e.stride == stride);
+         (mode == WindowMode::kNonoverlapping || stride == kStrideOfLength || e.stride == stride);
 }
 
 std::string EvalProtocol::windows() const {
-  if (mode == "nonoverlapping") return "non-overlapping windows";
+  if (mode == WindowMode::kNonoverlapping) return "non-overlapping windows";
   return stride == kStrideOfLength ? "sliding windows" : fmt::format("sliding windows, stride {}", stride);
 }
 
 std::string EvalProtocol::text() const {
   return fmt::format("{}, {} split, {} tokens{}", windows(), split, tokens,
-                     score == "same" ? ", the same at every length" : ": all of it");
+                     score == Scored::kSame ? ", the same at every length" : ": all of it");
 }
 
 std::optional<Stat> stat_of(const std::vector<double>& values) {
@@ -209,7 +209,7 @@ std::vector<EvalProtocol> protocols_of(const Results& results) {
   std::vector<EvalProtocol> protocols;
   for (const RunRecord& run : results.runs)
     for (const EvalRecord& e : run.evals) {
-      const bool fixed = e.mode == "sliding" && !follows;
+      const bool fixed = e.mode == WindowMode::kSliding && !follows;
       add_once(protocols, EvalProtocol{.mode = e.mode,
                                        .split = e.split,
                                        .score = e.score,
@@ -218,7 +218,7 @@ std::vector<EvalProtocol> protocols_of(const Results& results) {
                                        .tokens = e.tokens});
     }
   std::stable_partition(protocols.begin(), protocols.end(),
-                        [](const EvalProtocol& p) { return p.mode == "nonoverlapping"; });
+                        [](const EvalProtocol& p) { return p.mode == WindowMode::kNonoverlapping; });
   return protocols;
 }
 

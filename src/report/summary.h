@@ -11,7 +11,9 @@ namespace longshot {
 // How a perplexity was taken, all but the window. Numbers are compared within a protocol only.
 struct EvalProtocol {
   static constexpr int64_t kStrideOfLength = 0;  // the stride changes with the length
-  std::string mode, split, score;
+  WindowMode mode = WindowMode::kNonoverlapping;
+  std::string split{};
+  Scored score = Scored::kSame;
   int64_t stride = kStrideOfLength;
   std::optional<std::string> data{};  // hash of the split
   int64_t tokens = 0;                 // scored

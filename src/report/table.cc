@@ -126,11 +126,11 @@ std::string latex_text(const Table& table) {
   const std::string end =
       table.title.empty() || std::string_view(".?!").find(table.title.back()) != std::string_view::npos ? "" : ".";
   return fmt::format(
-      "% In the preamble: \\usepackage{{booktabs}}\n\\begin{{table}}\n  \\centering\n  \\caption{{{}{}{}}}\n"
+      "{}\\begin{{table}}\n  \\centering\n  \\caption{{{}{}{}}}\n"
       "  \\label{{tab:{}}}\n  \\begin{{tabular}}{{{}}}\n    \\toprule\n    {} \\\\\n    \\midrule\n{}"
       "    \\bottomrule\n  \\end{{tabular}}\n\\end{{table}}\n",
-      escape_latex(table.title), end, table.note.empty() ? "" : " " + escape_latex(table.note), table.id, columns,
-      header, body);
+      kLatexBeginning, escape_latex(table.title), end, table.note.empty() ? "" : " " + escape_latex(table.note),
+      table.id, columns, header, body);
 }
 
 std::vector<Table> perplexity_tables(const Results& results) {

@@ -281,11 +281,12 @@ Table eval_table(const Results& results) {
               .rows = {}};
   for (const RunRecord& r : results.runs)
     for (const EvalRecord& e : r.evals)
-      table.rows.push_back({text_cell(r.name), count_cell(e.length), text_cell(e.mode), count_cell(e.stride),
-                            text_cell(e.split), text_cell(e.score), count_cell(e.tokens), number_cell(e.loss, 4),
-                            number_cell(e.standard_error, 4), perplexity_number(e.perplexity),
-                            perplexity_number(e.word_perplexity), number_cell(e.bits_per_byte, 4),
-                            number_cell(e.tokens_per_second, 0), number_of(e.peak_memory_bytes, kMiB, 1)});
+      table.rows.push_back({text_cell(r.name), count_cell(e.length), text_cell(name_of(kWindowModes, e.mode)),
+                            count_cell(e.stride), text_cell(e.split), text_cell(name_of(kScored, e.score)),
+                            count_cell(e.tokens), number_cell(e.loss, 4), number_cell(e.standard_error, 4),
+                            perplexity_number(e.perplexity), perplexity_number(e.word_perplexity),
+                            number_cell(e.bits_per_byte, 4), number_cell(e.tokens_per_second, 0),
+                            number_of(e.peak_memory_bytes, kMiB, 1)});
   return table;
 }
 

@@ -91,9 +91,9 @@ void add_evaluations(Rows& rows, const RunRecord& run) {
                   .stride = e.stride,
                   .step = e.step,
                   .tokens = e.tokens,
-                  .mode = e.mode,
+                  .mode = name_of(kWindowModes, e.mode),
                   .split = e.split,
-                  .score = e.score,
+                  .score = name_of(kScored, e.score),
                   .precision = e.precision.value_or("")};
     rows.add("loss", t, {.value = e.loss, .standard_error = e.standard_error});
     rows.add_known("perplexity", t, e.perplexity);

@@ -78,11 +78,6 @@ struct Subject {
   bool operator==(const Subject&) const = default;
 };
 
-bool same_question(const EvalRecord& a, const EvalRecord& b) {
-  return a.length == b.length && a.mode == b.mode && a.stride == b.stride && a.split == b.split && a.score == b.score &&
-         a.tokens == b.tokens;
-}
-
 void add(RunRecord& run, EvaluationLine line) {
   for (EvalRecord& eval : line.results) {
     std::erase_if(run.evals, [&](const EvalRecord& other) { return same_question(eval, other); });

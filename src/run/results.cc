@@ -19,13 +19,18 @@ constexpr int64_t kOldestFormat = 1, kFormatVersion = 3;
 
 }  // namespace
 
+bool same_question(const EvalRecord& a, const EvalRecord& b) {
+  return a.length == b.length && a.mode == b.mode && a.stride == b.stride && a.split == b.split && a.score == b.score &&
+         a.tokens == b.tokens;
+}
+
 template <class V>
 void fields(V& v, EvalRecord& e) {
   v("length", e.length, kPositiveCount);
-  v("mode", e.mode, {"nonoverlapping", "sliding"});
+  v("mode", e.mode, kWindowModes);
   v("stride", e.stride, kPositiveCount);
   v("split", e.split);
-  v("score", e.score, {"same", "all"});
+  v("score", e.score, kScored);
   v("tokens", e.tokens, kAnyCount);
   v("data", e.data);
   v("weights", e.weights);
@@ -144,7 +149,7 @@ void fields(V& v, Results& r) {
 void check(const EvalRecord& e, const FieldReader& reader) {
   const std::string& where = reader.where();
   require(e.stride <= e.length, "{}: stride {} is longer than the window {}", where, e.stride, e.length);
-  require(e.mode != "nonoverlapping" || e.stride == e.length,
+  require(e.mode != WindowMode::kNonoverlapping || e.stride == e.length,
           "{}: nonoverlapping, but the stride is {} and the length {}", where, e.stride, e.length);
   require(e.loss.has_value() == e.perplexity.has_value(), "{}: one of loss and perplexity is null, the other is not",
           where);

@@ -6,20 +6,30 @@
 #include <string>
 #include <vector>
 
+#include "base/choice.h"
 #include "base/options.h"
 #include "base/records.h"
 #include "run/metrics.h"
 
 namespace longshot {
 
+enum class WindowMode { kNonoverlapping, kSliding };
+constexpr Choice<WindowMode> kWindowModes[] = {{"nonoverlapping", WindowMode::kNonoverlapping},
+                                               {"sliding", WindowMode::kSliding}};
+
+// Which tokens a length scores: the same at every length, in whole windows where the lengths divide each other, or the
+// whole split.
+enum class Scored { kSame, kAll };
+constexpr Choice<Scored> kScored[] = {{"same", Scored::kSame}, {"all", Scored::kAll}};
+
 // One perplexity with its protocol. `loss` is in nats per token; null where the model gave no finite number.
 struct EvalRecord {
   int64_t length = 0;  // window
-  std::string mode = "nonoverlapping";
+  WindowMode mode = WindowMode::kNonoverlapping;
   int64_t stride = 0;  // tokens the window advances; = length when nonoverlapping
   std::string split = "valid";
-  std::string score = "same";  // "same": the same tokens at every length; "all": every token of the split
-  int64_t tokens = 0;          // scored
+  Scored score = Scored::kSame;
+  int64_t tokens = 0;  // scored
   // Whose number it is: hash of the split's tokens, checksum and step of the weights. Not known of older records.
   std::optional<std::string> data{}, weights{};
   OptionalCount step{};
@@ -31,6 +41,8 @@ struct EvalRecord {
   // stretches: their differences are paired.
   std::vector<double> blocks{};
 };
+// The same windows over the same number of tokens of the same split, whatever the answers and whoever gave them.
+bool same_question(const EvalRecord& a, const EvalRecord& b);
 
 // Mean loss of tokens that have t tokens of context before them, from <= t < to.
 struct PositionLoss {

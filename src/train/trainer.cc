@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "kernels/peak.h"
@@ -14,8 +14,6 @@ namespace longshot {
 namespace {
 
 constexpr int64_t kMicroBatchTokens = 8192;  // more does not make the products faster, only the memory larger
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 int64_t sequences_at_once(const TrainConfig& config, int64_t length) {
   const int64_t tokens = config.micro_batch_tokens > 0 ? config.micro_batch_tokens : kMicroBatchTokens;
@@ -41,9 +39,9 @@ double Trainer::seconds_per_step() {
   std::array<double, 5> seconds;
   train_step(0);
   for (double& s : seconds) {
-    const double start = now();
+    const double start = seconds_now();
     train_step(0);
-    s = now() - start;
+    s = seconds_now() - start;
   }
   std::ranges::sort(seconds);
   return seconds[seconds.size() / 2];
@@ -100,9 +98,9 @@ class Trainer::Clock {
  public:
   explicit Clock(double before, int64_t step) : before_(before), reported_(before), reported_step_(step) {}
 
-  double seconds() const { return before_ + now() - start_ - away_; }
-  void pause() { paused_ = now(); }
-  void go_on() { away_ += now() - paused_; }
+  double seconds() const { return before_ + seconds_now() - start_ - away_; }
+  void pause() { paused_ = seconds_now(); }
+  void go_on() { away_ += seconds_now() - paused_; }
 
   // Updates per second since the last call.
   double rate(int64_t step) {
@@ -114,7 +112,7 @@ class Trainer::Clock {
  private:
   double before_, reported_;
   int64_t reported_step_;
-  double start_ = now(), away_ = 0, paused_ = 0;
+  double start_ = seconds_now(), away_ = 0, paused_ = 0;
 };
 
 bool Trainer::at_end() const {
@@ -192,7 +190,7 @@ TrainResult Trainer::train(RunWriter& run, const TrainerCallbacks& callbacks) {
     if (!run.valid_loss_at(first)) stopped = !validate(run, callbacks);
   }
   Clock clock(seconds_, step_);
-  double saved = now();
+  double saved = seconds_now();
   while (!stopped && !at_end()) {
     advance();
     seconds_ = clock.seconds();
@@ -203,11 +201,11 @@ TrainResult Trainer::train(RunWriter& run, const TrainerCallbacks& callbacks) {
     }
     clock.pause();
     stopped = !at_end() && callbacks.should_stop();
-    const bool out_of_patience = config_.save_minutes > 0 && now() - saved >= 60 * config_.save_minutes;
+    const bool out_of_patience = config_.save_minutes > 0 && seconds_now() - saved >= 60 * config_.save_minutes;
     // Saved first: nothing that happens during validation can lose what was trained.
     if (stopped || validation_due() || at_end() || every(config_.save_every) || out_of_patience) {
       save(run);
-      saved = now();
+      saved = seconds_now();
     }
     if (!stopped && validation_due()) stopped = !validate(run, callbacks);
     clock.go_on();

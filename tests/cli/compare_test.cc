@@ -96,7 +96,8 @@ TEST(Compare, TrainsTheGridAndItsBaselines) {
   // Both lengths in both modes; decompositions for windows longer than those trained on.
   for (const RunRecord& run : results.runs) {
     ASSERT_EQ(run.evals.size(), 4u);
-    for (const EvalRecord& eval : run.evals) EXPECT_EQ(eval.stride, eval.mode == "sliding" ? 4 : eval.length);
+    for (const EvalRecord& eval : run.evals)
+      EXPECT_EQ(eval.stride, eval.mode == WindowMode::kSliding ? 4 : eval.length);
   }
   EXPECT_EQ(results.runs[0].decomposition.size(), 2u);
   EXPECT_EQ(results.runs[1].decomposition.size(), 1u);

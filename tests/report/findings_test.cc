@@ -20,7 +20,7 @@ RunRecord made_run(const std::string& position, int64_t train_length, int64_t se
                 .train_length = train_length,
                 .seed = seed};
   for (const auto& [length, perplexity] : perplexities) {
-    EvalRecord e = sample_eval("nonoverlapping", length, length, std::log(perplexity), 1000);
+    EvalRecord e = sample_eval(WindowMode::kNonoverlapping, length, length, std::log(perplexity), 1000);
     for (int b = 0; b < 64; ++b) e.blocks.push_back(*e.loss + (b % 2 ? rough : -rough));
     run.evals.push_back(std::move(e));
   }

@@ -22,7 +22,7 @@ inline double sample_mean_loss(const std::string& position, int64_t length, int6
   return sum / static_cast<double>(length);
 }
 
-inline EvalRecord sample_eval(const std::string& mode, int64_t length, int64_t stride, double loss, double speed) {
+inline EvalRecord sample_eval(WindowMode mode, int64_t length, int64_t stride, double loss, double speed) {
   return {.length = length,
           .mode = mode,
           .stride = stride,
@@ -96,10 +96,10 @@ inline RunRecord sample_run(const std::string& position, int64_t train_length, i
     add_speed("evaluation", length, 3 * speed);
     const double mean = sample_mean_loss(position, length, train_length, wobble);
     const double base = sample_mean_loss(position, train_length, train_length, wobble);
-    run.evals.push_back(sample_eval("nonoverlapping", length, length, mean, speed * 3));
+    run.evals.push_back(sample_eval(WindowMode::kNonoverlapping, length, length, mean, speed * 3));
     const double last =
         sample_loss_at(position, static_cast<double>(length), static_cast<double>(train_length), wobble);
-    if (length <= 1024) run.evals.push_back(sample_eval("sliding", length, 32, last, speed * 0.4));
+    if (length <= 1024) run.evals.push_back(sample_eval(WindowMode::kSliding, length, 32, last, speed * 0.4));
     if (length == train_length) continue;
     const double at_train =
         sample_loss_at(position, static_cast<double>(train_length), static_cast<double>(train_length), wobble);

@@ -26,7 +26,7 @@ RunRecord tiny_run(const std::string& position, int64_t train_length, int64_t se
                 .per_position = {},
                 .decomposition = {}};
   for (const auto& [length, perplexity] : perplexities)
-    run.evals.push_back(sample_eval("nonoverlapping", length, length, std::log(perplexity), 1000));
+    run.evals.push_back(sample_eval(WindowMode::kNonoverlapping, length, length, std::log(perplexity), 1000));
   return run;
 }
 
@@ -49,7 +49,7 @@ TEST(Summary, GroupsAndProtocolsOfTheSample) {
   EXPECT_EQ(groups[0].runs.size(), 2u);
   const auto protocols = protocols_of(results);
   ASSERT_EQ(protocols.size(), 2u);
-  EXPECT_EQ(protocols[0].mode, "nonoverlapping");
+  EXPECT_EQ(protocols[0].mode, WindowMode::kNonoverlapping);
   EXPECT_EQ(protocols[1].text(), "sliding windows, stride 32, valid split, 98304 tokens, the same at every length");
   EXPECT_THAT(lengths_of(results, protocols[1]), ElementsAre(64, 128, 256, 512, 1024));
 }
@@ -58,10 +58,10 @@ TEST(Summary, AStrideThatFollowsTheLengthIsOneProtocol) {
   Results results = sample_results();
   for (RunRecord& run : results.runs)
     for (EvalRecord& e : run.evals)
-      if (e.mode == "sliding") e.stride = e.length / 2;
+      if (e.mode == WindowMode::kSliding) e.stride = e.length / 2;
   EXPECT_EQ(protocols_of(results).size(), 2u);
   // Two strides at one length are two protocols.
-  results.runs[0].evals.push_back(sample_eval("sliding", 64, 1, 2.0, 10));
+  results.runs[0].evals.push_back(sample_eval(WindowMode::kSliding, 64, 1, 2.0, 10));
   EXPECT_GT(protocols_of(results).size(), 2u);
 }
 
@@ -69,7 +69,7 @@ TEST(Table, PerplexityOnTheTerminal) {
   Results results;
   results.runs = {tiny_run("sinusoidal", 64, 1, {{64, 8}, {128, 40.5}}),
                   tiny_run("alibi", 64, 1, {{64, 9}, {128, 7.5}}), tiny_run("alibi", 64, 2, {{64, 9.5}, {128, 7.75}})};
-  results.runs[0].evals.push_back(sample_eval("nonoverlapping", 256, 256, 1, 1));
+  results.runs[0].evals.push_back(sample_eval(WindowMode::kNonoverlapping, 256, 256, 1, 1));
   results.runs[0].evals.back().loss = results.runs[0].evals.back().perplexity = std::nullopt;
   const auto tables = perplexity_tables(results);
   ASSERT_EQ(tables.size(), 1u);
