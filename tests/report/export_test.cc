@@ -184,5 +184,25 @@ TEST(ReportDirectory, HoldsTablesAndNumbersAndTheRunKnowsThem) {
   fs::remove_all(dir);
 }
 
+TEST(ReportDirectory, WhatAnEarlierReportLeftGoesAndWhatOthersPutThereStays) {
+  const fs::path dir = fs::temp_directory_path() / fmt::format("longshot-again-{}", ::getpid());
+  const ExperimentDir names(dir);
+  const ReportOptions no_gnuplot{.gnuplot = "no-such-gnuplot"};
+  const ReportFiles earlier = write_report(many_results(2, 2), dir, no_gnuplot);
+  fs::copy_file(earlier.tables.front(), names.tables() / "old.tex");
+  fs::copy_file(earlier.figures.front(), names.figures() / "old.gp");
+  for (const char* drawn : {"old.svg", "mine.svg"}) write_atomically(names.figures() / drawn, "<svg/>");
+  write_atomically(names.figures() / "mine.gp", "plot sin(x)\n");
+  write_atomically(names.tables() / "mine.tex", "\\begin{table}\n");
+  const ReportFiles files = write_report(many_results(2, 2), dir, no_gnuplot);
+  for (const fs::path& file : files.tables) EXPECT_TRUE(fs::exists(file)) << file;
+  for (const fs::path& file : files.figures) EXPECT_TRUE(fs::exists(file)) << file;
+  EXPECT_FALSE(fs::exists(names.tables() / "old.tex"));
+  for (const char* left : {"old.gp", "old.svg"}) EXPECT_FALSE(fs::exists(names.figures() / left));
+  for (const char* mine : {"mine.gp", "mine.svg"}) EXPECT_TRUE(fs::exists(names.figures() / mine));
+  EXPECT_TRUE(fs::exists(names.tables() / "mine.tex"));
+  fs::remove_all(dir);
+}
+
 }  // namespace
 }  // namespace longshot
