@@ -50,11 +50,12 @@ class ScoreCommand : public Command {
  private:
   static std::vector<float> losses_of(const ScoredText& scored) {
     std::vector<float> losses;
+    losses.reserve(scored.tokens.size());
     for (const ScoredToken& t : scored.tokens) losses.push_back(t.loss);
     return losses;
   }
 
-  std::vector<std::string> facts(const ScoredText& s) const {
+  static std::vector<std::string> facts(const ScoredText& s) {
     const auto tokens = static_cast<int64_t>(s.tokens.size());
     return {
         fmt::format("{} tokens, {} bytes, in one window: {}", tokens, s.bytes, length_label(tokens, s.train_length)),

@@ -108,29 +108,46 @@ std::string html_text(const Table& table) {
   return out + "</figure>\n";
 }
 
-std::string latex_text(const Table& table) {
+namespace {
+
+constexpr size_t kRowsOfAPage = 40;
+
+std::string latex_cell(const Cell& cell) {
+  const bool minus = cell.number && cell.text.starts_with('-');
+  const std::string text = minus ? "$-$" + escape_latex(cell.text.substr(1)) : escape_latex(cell.text);
+  return cell.best ? "\\textbf{" + text + "}" : text;
+}
+
+// Rows [first, last) as a float that shrinks to the width of the text where it is wider.
+std::string latex_float(const Table& table, const std::string& caption, size_t first, size_t last) {
   std::string columns, header, body;
   for (size_t c = 0; c < table.header.size(); ++c) {
     columns += !table.rows.empty() && table.rows[0][c].number ? 'r' : 'l';
     header += (c > 0 ? " & " : "") + escape_latex(table.header[c]);
   }
-  for (const auto& row : table.rows) {
-    body += "    ";
-    for (size_t c = 0; c < row.size(); ++c) {
-      const bool minus = row[c].number && row[c].text.starts_with('-');
-      const std::string text = minus ? "$-$" + escape_latex(row[c].text.substr(1)) : escape_latex(row[c].text);
-      body += (c > 0 ? " & " : "") + (row[c].best ? "\\textbf{" + text + "}" : text);
-    }
+  for (size_t r = first; r < last; ++r) {
+    for (size_t c = 0; c < table.rows[r].size(); ++c) body += (c > 0 ? " & " : "    ") + latex_cell(table.rows[r][c]);
     body += " \\\\\n";
   }
-  const std::string end =
-      table.title.empty() || std::string_view(".?!").find(table.title.back()) != std::string_view::npos ? "" : ".";
   return fmt::format(
-      "{}\\begin{{table}}\n  \\centering\n  \\caption{{{}{}{}}}\n"
-      "  \\label{{tab:{}}}\n  \\begin{{tabular}}{{{}}}\n    \\toprule\n    {} \\\\\n    \\midrule\n{}"
-      "    \\bottomrule\n  \\end{{tabular}}\n\\end{{table}}\n",
-      kLatexBeginning, escape_latex(table.title), end, table.note.empty() ? "" : " " + escape_latex(table.note),
-      table.id, columns, header, body);
+      "\\begin{{table}}\n  \\centering\n  \\caption{{{}}}\n{}"
+      "  \\resizebox{{\\ifdim\\width>\\linewidth \\linewidth\\else\\width\\fi}}{{!}}{{\\begin{{tabular}}{{{}}}\n"
+      "    \\toprule\n    {} \\\\\n    \\midrule\n{}    \\bottomrule\n  \\end{{tabular}}}}\n\\end{{table}}\n",
+      caption, first == 0 ? fmt::format("  \\label{{tab:{}}}\n", table.id) : "", columns, header, body);
+}
+
+}  // namespace
+
+std::string latex_text(const Table& table) {
+  const std::string title = escape_latex(table.title);
+  const bool ended = title.empty() || std::string_view(".?!").find(title.back()) != std::string_view::npos;
+  const std::string caption = title + (ended ? "" : ".") + (table.note.empty() ? "" : " " + escape_latex(table.note));
+  std::string text =
+      std::string(kLatexBeginning) + latex_float(table, caption, 0, std::min(table.rows.size(), kRowsOfAPage));
+  for (size_t first = kRowsOfAPage; first < table.rows.size(); first += kRowsOfAPage)
+    text += latex_float(table, title + (ended ? "" : ",") + " continued.", first,
+                        std::min(table.rows.size(), first + kRowsOfAPage));
+  return text;
 }
 
 std::vector<Table> perplexity_tables(const Results& results) {

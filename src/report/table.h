@@ -29,8 +29,8 @@ struct Table {
 std::string terminal_text(const Table& table);
 std::string csv_text(const Table& table);  // RFC 4180
 std::string html_text(const Table& table);
-inline constexpr std::string_view kLatexBeginning = "% In the preamble: \\usepackage{booktabs}\n";
-std::string latex_text(const Table& table);  // a float in booktabs' style, the best in bold, the note in the caption
+inline constexpr std::string_view kLatexBeginning = "% In the preamble: \\usepackage{booktabs,graphicx}\n";
+std::string latex_text(const Table& table);  // in booktabs' style, the best in bold, the note in the caption
 
 // Perplexity by method and test length, one table per protocol, seeds averaged: what eval and compare print.
 std::vector<Table> perplexity_tables(const Results& results);

@@ -30,21 +30,33 @@ TEST(Latex, ATableInBooktabsStyle) {
   table.rows.push_back({text_cell("T5 bias"), number_cell(std::nullopt, 2), number_cell(0.5, 2)});
   table.rows[0][1].best = true;
   table.rows[1][2].text = "0.50 ± 0.02";
-  EXPECT_EQ(latex_text(table), R"(% In the preamble: \usepackage{booktabs}
+  EXPECT_EQ(latex_text(table), R"(% In the preamble: \usepackage{booktabs,graphicx}
 \begin{table}
   \centering
   \caption{What it costs. Lower is better.}
   \label{tab:cost}
-  \begin{tabular}{lrr}
+  \resizebox{\ifdim\width>\linewidth \linewidth\else\width\fi}{!}{\begin{tabular}{lrr}
     \toprule
     method & perplexity & change \\
     \midrule
     ALiBi & \textbf{6.50} & $-$0.25 \\
     T5 bias & -- & 0.50 $\pm$ 0.02 \\
     \bottomrule
-  \end{tabular}
+  \end{tabular}}
 \end{table}
 )");
+}
+
+TEST(Latex, ATableOfManyRowsGoesOnOverPages) {
+  Table table{.id = "long", .title = "Many", .note = "", .header = {"n"}, .rows = {}};
+  for (int i = 0; i < 41; ++i) table.rows.push_back({count_cell(i)});
+  const std::string text = latex_text(table);
+  EXPECT_EQ(text.find("\\begin{table}"), text.find('\n') + 1);
+  const std::string rest = text.substr(text.rfind("\\begin{table}"));
+  EXPECT_THAT(rest, AllOf(HasSubstr("\\caption{Many, continued.}"), Not(HasSubstr("\\label")),
+                          HasSubstr("    n \\\\\n"), HasSubstr("\\midrule\n    40 \\\\\n    \\bottomrule")));
+  EXPECT_THAT(text.substr(0, text.size() - rest.size()),
+              AllOf(HasSubstr("    39 \\\\\n"), HasSubstr("\\label{tab:long}")));
 }
 
 TEST(Latex, ShowsWhatIsWritten) {
