@@ -10,17 +10,17 @@
 
 namespace longshot {
 
-std::vector<Window> plan_windows(const WindowShape& p, int64_t tokens) {
-  require_usage(p.window > 0, "length must be positive, not {}", p.window);
-  require_usage(p.stride > 0 && p.stride <= p.window, "stride ({}) must be between 1 and the length ({})", p.stride,
-                p.window);
+std::vector<Window> plan_windows(const WindowShape& shape, int64_t tokens) {
+  require_usage(shape.window > 0, "length must be positive, not {}", shape.window);
+  require_usage(shape.stride > 0 && shape.stride <= shape.window, "stride ({}) must be between 1 and the length ({})",
+                shape.stride, shape.window);
   std::vector<Window> windows;
   if (tokens <= 0) return windows;
-  const int64_t opening = std::min(p.window / p.stride * p.stride, tokens);
+  const int64_t opening = std::min(shape.window / shape.stride * shape.stride, tokens);
   windows.push_back({0, opening, opening});
-  for (int64_t block = opening; block < tokens; block += p.stride) {
-    const int64_t scored = std::min(p.stride, tokens - block);
-    windows.push_back({block - p.context(), p.context() + scored, scored});
+  for (int64_t block = opening; block < tokens; block += shape.stride) {
+    const int64_t scored = std::min(shape.stride, tokens - block);
+    windows.push_back({block - shape.context(), shape.context() + scored, scored});
   }
   return windows;
 }
