@@ -12,7 +12,7 @@ namespace longshot {
 namespace {
 
 struct ForwardPieces {
-  float *q, *s, *o, *row_max, *row_sum, *rescale, *q_norm, *room, *product;
+  float *q, *s, *o, *row_max, *row_sum, *rescale, *q_norm, *slope, *tail, *room, *product;
   int64_t used;
   ForwardPieces(Cutter cut, int64_t head_dim, bool bf16) {
     const int64_t dp = padded_dim(head_dim);
@@ -23,6 +23,8 @@ struct ForwardPieces {
     row_sum = cut.take(kQueryTile);
     rescale = cut.take(kQueryTile);
     q_norm = cut.take(kQueryTile);
+    slope = cut.take(kQueryTile);  // of a linear bias
+    tail = cut.take(kQueryTile);   // ln sum_{d >= 0} e^(-slope d)
     room = cut.take(HeadBias::kRoom);
     product = cut.take(TileProducts::scratch_floats(head_dim, bf16));
     used = cut.used();
@@ -31,20 +33,15 @@ struct ForwardPieces {
 
 // The ring of one head, for reading.
 struct StoredHead {
-  const float *keys, *values, *norms;
+  const KeyRing& ring;
   int64_t tiles, dim;
-  KeyRange held;
 
-  StoredHead(const KeyStore& store, const Head& h) : tiles(store.capacity / kKeyTile), dim(store.head_dim) {
-    const int64_t index = h.sequence * store.heads + h.key_head;
-    keys = store.keys.data() + index * store.capacity * dim;
-    values = store.values.data() + index * store.capacity * padded_dim(dim);
-    norms = store.norms.data() + index * tiles;
-    held = store.held[static_cast<size_t>(index)];
-  }
-  const float* keys_of(int64_t tile) const { return keys + tile % tiles * kKeyTile * dim; }
-  const float* values_of(int64_t tile) const { return values + tile % tiles * kKeyTile * padded_dim(dim); }
-  float norm_of(int64_t tile) const { return norms[tile % tiles]; }
+  StoredHead(const KeyStore& store, const Head& h)
+      : ring(store.rings[static_cast<size_t>(h.sequence * store.heads + h.key_head)]),
+        tiles(ring.capacity / kKeyTile),
+        dim(store.head_dim) {}
+  const float* keys_of(int64_t tile) const { return ring.keys + tile % tiles * kKeyTile * dim; }
+  const float* values_of(int64_t tile) const { return ring.values + tile % tiles * kKeyTile * padded_dim(dim); }
 };
 
 struct ForwardTask {
@@ -63,26 +60,28 @@ struct ForwardTask {
 // where d0 is the distance to the nearest unvisited key, q carries the scale of the scores, and lse_i is the running
 // log-sum-exp: the probability left out is then at most eps, whatever the values. The first tile often holds an
 // attention sink with an unusual key, so it is judged alone; the keys behind the query are judged alone as well. eps is
-// divided among these parts. A score term adds the most it can to the left side. Where q and k are rounded to bf16, each
-// number grows by at most 2^-9 of itself, and so do the norms: |q'| |k'| <= (1 + 2^-9)^2 |q| |k|.
+// divided among these parts. A score term adds the most it can to the left side. m is the row's own where slopes depend on
+// the query.
 class FarKeys {
  public:
-  FarKeys(const ForwardTask& task, const Head& h, const StoredHead& stored)
-      : active_(task.options.epsilon > 0 && task.options.bias.kind == DistanceBias::Kind::kLinear), stored_(stored) {
-    if (!active_) return;
+  FarKeys(const ForwardTask& task, const Head& h, const QueryRows& rows, const ForwardPieces& w, const KeyRing& ring)
+      : active_(task.options.epsilon > 0 && task.options.bias.kind == DistanceBias::Kind::kLinear), ring_(ring) {
     const AttentionOptions& options = task.options;
-    if (task.bf16) longer_ = (1 + 0x1p-9f) * (1 + 0x1p-9f) * (1 + 0x1p-22f);
-    const float slope = options.bias.slopes[static_cast<size_t>(h.head)];
     const float most = options.term ? options.term->most() : 0;
-    active_ = slope > 0 && most < HUGE_VALF;
+    if (most == HUGE_VALF) active_ = false;
+    for (int64_t r = 0; active_ && r < rows.rows; ++r) {
+      w.slope[r] = slope_of(options.bias, h.head, rows.position + r);
+      const bool known = r > 0 && w.slope[r] == w.slope[r - 1];
+      w.tail[r] = known ? w.tail[r - 1] : most + static_cast<float>(log_tail(w.slope[r]));
+      active_ = w.slope[r] > 0;
+    }
     if (!active_) return;
-    slope_ = slope;
+    if (task.bf16) longer_ = kBf16Longer;
     log_eps_ = std::log(options.epsilon / (options.visible.causal ? 2.0f : 3.0f));
-    log_tail_ = most + static_cast<float>(log_tail(slope));
   }
 
   struct Rows {
-    const float *q_norm, *row_max, *row_sum;
+    const float *q_norm, *row_max, *row_sum, *slope, *tail;
     const KeyRange* visible;
     int64_t count, query0;
   };
@@ -92,13 +91,13 @@ class FarKeys {
     if (!active_) return false;
     if (first >= last) return true;
     float kappa = 0;
-    for (int64_t t = first; t < last; ++t) kappa = std::max(kappa, stored_.norm_of(t));
+    for (int64_t t = first; t < last; ++t) kappa = std::max(kappa, ring_.norm_of(t));
     const int64_t first_key = first * kKeyTile, last_key = last * kKeyTile - 1;
     const bool before = first_key < rows.query0;
     for (int64_t r = 0; r < rows.count; ++r) {
       if (rows.visible[r].first > last_key || rows.visible[r].last <= first_key) continue;
       const int64_t i = rows.query0 + r, d0 = before ? i - last_key : first_key - i;
-      const float mass = longer_ * rows.q_norm[r] * kappa - slope_ * static_cast<float>(d0) + log_tail_;
+      const float mass = longer_ * rows.q_norm[r] * kappa - rows.slope[r] * static_cast<float>(d0) + rows.tail[r];
       if (mass - rows.row_max[r] > log_eps_ + 20.0f) return false;  // the logarithm below is not needed to tell
       if (!(mass - rows.row_max[r] - std::log(rows.row_sum[r]) <= log_eps_)) return false;
     }
@@ -107,8 +106,8 @@ class FarKeys {
 
  private:
   bool active_;
-  const StoredHead& stored_;
-  float slope_ = 0, log_eps_ = 0, log_tail_ = 0;
+  const KeyRing& ring_;
+  float log_eps_ = 0;
   float longer_ = 1;  // what rounding can make of |q| |k|
 };
 
@@ -142,7 +141,7 @@ QueryTile::QueryTile(const ForwardTask& task, const Head& h, int64_t tile, float
   const int64_t dim = shape.head_dim, dp = padded_dim(dim), first = tile * kQueryTile;
   rows_ = {h.sequence, first, std::min(kQueryTile, shape.queries - first),
            task.queries.position[static_cast<size_t>(h.sequence)] + first};
-  visible_ranges(task.options.visible, rows_, stored_.held, visible_.data());
+  visible_ranges(task.options.visible, rows_, stored_.ring.held, visible_.data());
   for (int64_t r = 0; r < rows_.rows; ++r) {
     const KeyRange range = visible_[static_cast<size_t>(r)];
     if (range.empty()) continue;
@@ -167,7 +166,7 @@ void QueryTile::visit(int64_t tile) {
   const ScoreTile t = scores_.tile({.query0 = rows_.position,
                                     .rows = rows_.rows,
                                     .key0 = key0,
-                                    .cols = std::min(kKeyTile, stored_.held.last - key0),
+                                    .cols = std::min(kKeyTile, stored_.ring.held.last - key0),
                                     .visible = visible_.data(),
                                     .s = w_.s,
                                     .room = w_.room});
@@ -180,13 +179,13 @@ void QueryTile::visit(int64_t tile) {
 }
 
 VisitedTiles QueryTile::visit_tiles() {
-  if (seen_.empty()) return {};
   const int64_t dim = task_.shape.head_dim, dp = padded_dim(dim), query0 = rows_.position;
-  if (task_.options.epsilon > 0) {
+  if (task_.options.epsilon > 0 || !task_.queries.q_norm.empty()) {
     for (int64_t r = 0; r < rows_.rows; ++r) w_.q_norm[r] = std::sqrt(dot(w_.q + r * dp, w_.q + r * dp, dim));
   }
-  const FarKeys far(task_, head_, stored_);
-  const FarKeys::Rows judged{w_.q_norm, w_.row_max, w_.row_sum, visible_.data(), rows_.rows, query0};
+  if (seen_.empty()) return {};
+  const FarKeys far(task_, head_, rows_, w_, stored_.ring);
+  const FarKeys::Rows judged{w_.q_norm, w_.row_max, w_.row_sum, w_.slope, w_.tail, visible_.data(), rows_.rows, query0};
 
   const int64_t first = seen_.first / kKeyTile, last = tiles_of(seen_.last, kKeyTile);
   const int64_t near = std::clamp((query0 + rows_.rows - 1) / kKeyTile, first, last - 1);
@@ -205,7 +204,9 @@ VisitedTiles QueryTile::visit_tiles() {
 
 void QueryTile::write() const {
   const int64_t dim = task_.shape.head_dim, dp = padded_dim(dim);
-  float* lse = task_.queries.lse.data() + head_.index * task_.shape.queries + rows_.first;
+  const int64_t at = head_.index * task_.shape.queries + rows_.first;
+  float* lse = task_.queries.lse.data() + at;
+  if (!task_.queries.q_norm.empty()) std::copy_n(w_.q_norm, rows_.rows, task_.queries.q_norm.data() + at);
   for (int64_t r = 0; r < rows_.rows; ++r) {
     float* out = task_.queries.out.at(head_.sequence, rows_.first + r, head_.head);
     const float inverse = w_.row_sum[r] == 0 ? 0.0f : 1.0f / w_.row_sum[r];

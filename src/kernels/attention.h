@@ -24,6 +24,10 @@ struct DistanceBias {
   enum class Kind { kNone, kLinear, kTable };
   Kind kind = Kind::kNone;
   std::span<const float> slopes = {};  // kLinear: [H]
+  // kLinear: where slopes depend on the query, [positions, H] of them instead: row i - first for the query at i. For
+  // causal attention, without a gradient of their own.
+  ConstMat query_slopes = {};
+  int64_t first = 0;
   // kTable: [H, n + ahead], entry (h, n - 1 - d) is the bias at distances d = n - 1 .. 0, -1 .. -ahead. The entries at
   // the ends hold beyond them.
   ConstMat table = {};
@@ -97,9 +101,10 @@ struct AttentionQueries {
   Heads out;                          // [B, T, H]
   std::span<float> lse;               // [B, H, T]
   std::span<VisitedTiles> visited;    // [B, H, query tiles]
+  std::span<float> q_norm = {};       // [B, H, T] or empty: |q_i| with the scale of the scores
 };
 
-// out, lse and visited from q and the keys in the store.
+// out, lse, visited and q_norm from q and the keys in the store.
 void attention_forward(Context& context, const AttentionShape& shape, const AttentionOptions& options,
                        const AttentionQueries& queries, const KeyStore& store);
 

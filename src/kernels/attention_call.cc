@@ -21,8 +21,16 @@ void check(const AttentionProblem& p) {
                   keys.size(), ranges);
   }
   const DistanceBias& bias = p.bias;
-  require_usage(bias.kind != DistanceBias::Kind::kLinear || static_cast<int64_t>(bias.slopes.size()) == p.heads,
-                "attention: {} slopes for {} heads", bias.slopes.size(), p.heads);
+  const bool by_query = bias.query_slopes.data != nullptr;
+  require_usage(
+      bias.kind != DistanceBias::Kind::kLinear || by_query || static_cast<int64_t>(bias.slopes.size()) == p.heads,
+      "attention: {} slopes for {} heads", bias.slopes.size(), p.heads);
+  const int64_t query = p.first_position.value_or(p.keys - p.queries);
+  require_usage(!by_query || (p.causal && bias.query_slopes.cols == p.heads && query >= bias.first &&
+                              query + p.queries <= bias.first + bias.query_slopes.rows),
+                "attention: slopes of {} heads at positions {} to {} for {} heads at {} to {}, or it is not causal",
+                bias.query_slopes.cols, bias.first, bias.first + bias.query_slopes.rows, p.heads, query,
+                query + p.queries);
   require_usage(bias.kind != DistanceBias::Kind::kTable ||
                     (bias.table.rows == p.heads && bias.ahead >= 0 && bias.table.cols > bias.ahead),
                 "attention: a bias table of {} x {}, {} columns of it ahead, for {} heads", bias.table.rows,
@@ -74,10 +82,10 @@ void Attention::backward(Context& context, const AttentionInputs& inputs, const 
                          const ConstHeads& d_out, const AttentionInputGradients& gradients) {
   AttentionOptions options = options_;
   const bool slopes = !gradients.d_slopes.empty(), table = gradients.d_table.data != nullptr;
-  require_usage(!slopes || (options.bias.kind == DistanceBias::Kind::kLinear &&
+  require_usage(!slopes || (options.bias.kind == DistanceBias::Kind::kLinear && !options.bias.query_slopes.data &&
                             static_cast<int64_t>(gradients.d_slopes.size()) == problem_.heads),
-                "attention: a gradient of {} slopes for {} heads, or the bias is not linear", gradients.d_slopes.size(),
-                problem_.heads);
+                "attention: a gradient of {} slopes for {} heads, or the bias is not linear with slopes of its own",
+                gradients.d_slopes.size(), problem_.heads);
   require_usage(
       !table || (options.bias.kind == DistanceBias::Kind::kTable && gradients.d_table.rows == options.bias.table.rows &&
                  gradients.d_table.cols == options.bias.table.cols),

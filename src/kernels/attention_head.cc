@@ -1,5 +1,7 @@
 #include "kernels/attention_head.h"
 
+#include <cassert>
+
 #include "kernels/bf16.h"
 
 namespace longshot {
@@ -8,7 +10,11 @@ HeadBias::HeadBias(const AttentionOptions& options, int64_t head, int64_t gradie
     : kind_(options.bias.kind), causal_(options.visible.causal) {
   const DistanceBias& bias = options.bias;
   if (kind_ == DistanceBias::Kind::kLinear) {
-    slope_ = bias.slopes[static_cast<size_t>(head)];
+    if (bias.query_slopes.data) {
+      query_slopes_ = bias.query_slopes.cols_from(head, 1), first_query_ = bias.first;
+    } else {
+      slope_ = bias.slopes[static_cast<size_t>(head)];
+    }
     zero_ = gradient_columns - 1;
   }
   if (kind_ == DistanceBias::Kind::kTable) {
@@ -35,6 +41,11 @@ int64_t HeadBias::column(int64_t distance) const {
 void HeadBias::set(ScoreTile& t, float* room) const {
   if (kind_ == DistanceBias::Kind::kNone) return;
   const Distances d = visible(t);
+  if (query_slopes_.data) {
+    assert(causal_);
+    t.slopes = query_slopes_.row(t.query0 - first_query_), t.slope_stride = query_slopes_.stride;
+    return;
+  }
   if (kind_ == DistanceBias::Kind::kLinear && (d.least >= 0 || d.most <= 0)) {
     t.slope = d.least >= 0 ? slope_ : -slope_;
     return;

@@ -55,6 +55,14 @@ inline float score_scale(const AttentionShape& shape, const AttentionOptions& op
 // ln sum_{d >= 0} e^(-m d) = -ln(1 - e^-m), also where e^-m is nearly 1.
 inline double log_tail(double slope) { return -std::log(-std::expm1(-slope)); }
 
+// What rounding to bf16 can make of |q| |k|: each number grows by at most 2^-9 of itself, and so do the norms.
+constexpr float kBf16Longer = (1 + 0x1p-9f) * (1 + 0x1p-9f) * (1 + 0x1p-22f);
+
+// m of a linear bias -m |d|, for the query at position i.
+inline float slope_of(const DistanceBias& bias, int64_t head, int64_t i) {
+  return bias.query_slopes.data ? bias.query_slopes(i - bias.first, head) : bias.slopes[static_cast<size_t>(head)];
+}
+
 // Queries [first, first + rows) of a sequence; `position` is of the first.
 struct QueryRows {
   int64_t sequence, first, rows, position;
@@ -100,6 +108,8 @@ class HeadBias {
   DistanceBias::Kind kind_;
   bool causal_;
   float slope_ = 0;
+  ConstMat query_slopes_;    // [positions, 1] where slopes depend on the query
+  int64_t first_query_ = 0;  // position of its first row
   const float* table_ = nullptr;
   int64_t zero_ = 0;   // column of distance 0
   int64_t ahead_ = 0;  // columns behind it

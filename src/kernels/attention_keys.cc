@@ -9,17 +9,17 @@ namespace longshot {
 namespace {
 
 // The ring of one head, for writing.
-struct Ring {
-  float *keys, *values, *norms;
-  int64_t capacity, dim;
+struct RingWriter {
+  const KeyRing& ring;
+  int64_t dim;
 
   void write_values(const float* x, int64_t x_stride, KeyRange at) const {
     const int64_t dp = padded_dim(dim);
     for (int64_t p = at.first; p < at.last;) {
-      const int64_t slot = p % capacity, count = std::min(capacity - slot, at.last - p);
+      const int64_t slot = p % ring.capacity, count = std::min(ring.capacity - slot, at.last - p);
       rotate_copy({.x = x + (p - at.first) * x_stride,
                    .x_stride = x_stride,
-                   .y = values + slot * dp,
+                   .y = ring.values + slot * dp,
                    .y_stride = dp,
                    .rows = count,
                    .dim = dim,
@@ -30,8 +30,8 @@ struct Ring {
 
   // Rotated keys[count, D] of consecutive positions within one panel.
   void write_keys(const float* rows, int64_t position, int64_t count, bool new_tile) const {
-    const int64_t dp = padded_dim(dim), slot = position % capacity, lane = slot % kPanel;
-    float* panel = keys + slot / kPanel * dim * kPanel;
+    const int64_t dp = padded_dim(dim), slot = position % ring.capacity, lane = slot % kPanel;
+    float* panel = ring.keys + slot / kPanel * dim * kPanel;
     if (count == kPanel) {
       pack_panels(rows, dp, kPanel, dim, panel);
     } else {
@@ -39,7 +39,7 @@ struct Ring {
         for (int64_t c = 0; c < dim; ++c) panel[c * kPanel + lane + r] = rows[r * dp + c];
       }
     }
-    float& norm = norms[slot / kKeyTile];
+    float& norm = ring.norms[slot / kKeyTile];
     if (new_tile) norm = 0;
     for (int64_t r = 0; r < count; ++r) norm = std::max(norm, std::sqrt(dot(rows + r * dp, rows + r * dp, dim)));
   }
@@ -56,11 +56,10 @@ KeyRange held_after(KeyRange held, KeyRange at, int64_t capacity) {
 void append_head(const NewKeys& from, const Rotation& rotation, KeyStore& store, int64_t index, float* rows) {
   const int64_t b = index / store.heads, h = index % store.heads, dim = store.head_dim, dp = padded_dim(dim);
   const KeyRange at{from.position[static_cast<size_t>(b)], from.position[static_cast<size_t>(b)] + from.count};
-  const Ring ring{store.keys.data() + index * store.capacity * dim, store.values.data() + index * store.capacity * dp,
-                  store.norms.data() + index * (store.capacity / kKeyTile), store.capacity, dim};
-  KeyRange& held = store.held[static_cast<size_t>(index)];
-  const KeyRange after = held_after(held, at, store.capacity);
-  ring.write_values(from.v.at(b, 0, h), from.v.token, at);
+  KeyRing& ring = store.rings[static_cast<size_t>(index)];
+  const KeyRange after = held_after(ring.held, at, ring.capacity);
+  const RingWriter writer{ring, dim};
+  writer.write_values(from.v.at(b, 0, h), from.v.token, at);
   for (int64_t p = at.first; p < at.last;) {
     const int64_t count = std::min(kPanel - p % kPanel, at.last - p);
     const RotateCopy key{.x = from.k.at(b, p - at.first, h),
@@ -71,22 +70,29 @@ void append_head(const NewKeys& from, const Rotation& rotation, KeyStore& store,
                          .dim = dim,
                          .padded = dp};
     rotate_copy(with_rotation(key, rotation, p, 1));
-    ring.write_keys(rows, p, count, p % kKeyTile == 0);
+    writer.write_keys(rows, p, count, p % kKeyTile == 0);
     p += count;
   }
-  held = after;
+  ring.held = after;
 }
 
 }  // namespace
 
+void KeyRing::layout(Layout& at, int64_t head_dim, int64_t tokens) {
+  capacity = round_up(tokens, kKeyTile);
+  keys = at.array<float>(capacity * head_dim).data();
+  values = at.array<float>(capacity * padded_dim(head_dim)).data();
+  norms = at.array<float>(capacity / kKeyTile).data();
+}
+
 void KeyStore::layout(Layout& at, const Size& size) {
   sequences = size.sequences, heads = size.heads, head_dim = size.head_dim;
-  capacity = round_up(size.tokens, kKeyTile);
-  const int64_t rings = sequences * heads;
-  keys = at.array<float>(rings * capacity * head_dim);
-  values = at.array<float>(rings * capacity * padded_dim(head_dim));
-  norms = at.array<float>(rings * (capacity / kKeyTile));
-  held = at.array<KeyRange>(rings);
+  rings = at.array<KeyRing>(sequences * heads);
+  for (int64_t i = 0; i < sequences * heads; ++i) {
+    KeyRing ring;
+    ring.layout(at, head_dim, size.tokens);
+    if (rings.data()) rings[static_cast<size_t>(i)] = ring;  // else the memory is being measured
+  }
 }
 
 void append_keys(Context& context, const NewKeys& keys, const Rotation& rotation, KeyStore& store) {

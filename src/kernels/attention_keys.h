@@ -1,5 +1,5 @@
 // Keys and values as attention reads them: the cache of a decoder, scratch memory elsewhere. Each head of each sequence
-// has a ring of tiles; what no longer fits drops the oldest.
+// has a ring of tiles, of a size of its own; what no longer fits drops the oldest.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -44,16 +44,25 @@ struct KeyRange {
   bool empty() const { return first >= last; }
 };
 
+// Position p is token p % capacity of the ring.
+struct KeyRing {
+  int64_t capacity = 0;     // tokens, a multiple of the key tile
+  float* keys = nullptr;    // [capacity / 16, D, 16]
+  float* values = nullptr;  // [capacity, D padded to 16]
+  float* norms = nullptr;   // [capacity / key tile] at least the largest |k| in the tile
+  KeyRange held = {};       // the positions that can be read
+
+  void layout(Layout& at, int64_t head_dim, int64_t tokens);
+  float norm_of(int64_t tile) const { return norms[tile % (capacity / kKeyTile)]; }
+};
+
 struct KeyStore {
   int64_t sequences = 0, heads = 0, head_dim = 0;
-  int64_t capacity = 0;      // tokens per ring, a multiple of the key tile
-  std::span<float> keys;     // [B H, capacity / 16, D, 16]; position p is token p % capacity of the ring
-  std::span<float> values;   // [B H, capacity, D padded to 16]
-  std::span<float> norms;    // [B H, capacity / key tile] at least the largest |k| in the tile
-  std::span<KeyRange> held;  // [B H] the positions that can be read
+  std::span<KeyRing> rings;  // [B H]
 
   struct Size {
-    int64_t sequences = 0, heads = 0, head_dim = 0, tokens = 0;
+    int64_t sequences = 0, heads = 0, head_dim = 0;
+    int64_t tokens = 0;  // of every ring; 0: the rings get their memory later
   };
   void layout(Layout& at, const Size& size);
 };

@@ -31,7 +31,7 @@ HWY_INLINE Range visible(const ScoreTile& t, int64_t r) {
 class RowBias {
  public:
   HWY_INLINE RowBias(const ScoreTile& t, int64_t r)
-      : slope_(t.slope),
+      : slope_(t.slopes ? t.slopes[r * t.slope_stride] : t.slope),
         distance0_(t.query0 + r - t.key0),
         table_(t.table ? t.table + t.table_zero - distance0_ : nullptr) {}
   HWY_INLINE Vec add(D32 d, int64_t c, Vec s) const {

@@ -16,8 +16,10 @@ struct ScoreTile {
   float* s;
   int64_t rows, cols;
   int64_t query0, key0;
-  const KeyRange* visible;       // [rows] positions each row sees
-  float slope = 0;               // bias -slope * (i - j)
+  const KeyRange* visible;        // [rows] positions each row sees
+  float slope = 0;                // bias -slope * (i - j)
+  const float* slopes = nullptr;  // a slope for each row instead, slope_stride apart
+  int64_t slope_stride = 0;
   const float* table = nullptr;  // bias table[table_zero - (i - j)]
   int64_t table_zero = 0;
   uint64_t dropout_key = 0;

@@ -56,8 +56,7 @@ TEST(KeyStore, SequencesOfUnequalLengthGoOnTogether) {
       const auto of = [&](auto span) {
         return span.subspan(static_cast<size_t>(b) * span.size() / 3, span.size() / 3);
       };
-      alone.sequences = 1, alone.keys = of(alone.keys), alone.values = of(alone.values);
-      alone.norms = of(alone.norms), alone.held = of(alone.held);
+      alone.sequences = 1, alone.rings = of(alone.rings);
       const int64_t end = past[static_cast<size_t>(b)];
       if (end > 0) feed(context, parts, alone, b, {0, end});
     }
@@ -90,12 +89,12 @@ TEST(KeyStore, ARingForgetsItsOldestTiles) {
                    .epsilon = epsilon};
       Fixture ring(c), kept(c);
       const Workspace small([&](Layout& at) { ring.lay_out(at, 400); });  // 512 tokens: four tiles
-      ASSERT_EQ(ring.store.capacity, 512);
+      ASSERT_EQ(ring.store.rings[0].capacity, 512);
       std::vector<int32_t> first_key(static_cast<size_t>(T));
       for (int64_t past = 0, step = 1; past < T; past += step, step = step * 2 % 113) {
         step = std::min(step, T - past);
         const auto out = feed(context, ring, ring.store, 0, {past, past + step});
-        const KeyRange held = ring.store.held[0];
+        const KeyRange held = ring.store.rings[0].held;
         EXPECT_EQ(held.last, past + step);
         EXPECT_LE(held.last - held.first, 512);
         EXPECT_GE(held.last - held.first, std::min<int64_t>(past + step, 385)) << "more than a tile was dropped early";
@@ -106,7 +105,7 @@ TEST(KeyStore, ARingForgetsItsOldestTiles) {
         expect_close(out, want, 3e-6, "out");
         if (testing::Test::HasFailure()) FAIL() << "past " << past << " step " << step;
       }
-      EXPECT_GT(ring.store.held[0].first, 800) << "nothing was forgotten: the test shows nothing";
+      EXPECT_GT(ring.store.rings[0].held.first, 800) << "nothing was forgotten: the test shows nothing";
     }
   }
 }
@@ -122,10 +121,10 @@ TEST(KeyStore, KeysFromAPositionOnAreReplaced) {
   f.forward(context);
   expect_close(out, std::vector<float>(f.out.begin() + 140 * 8, f.out.end()), 3e-6, "out");
   feed(context, f, f.store, 0, {200, 250});
-  EXPECT_EQ(f.store.held[0].first, 0);
+  EXPECT_EQ(f.store.rings[0].held.first, 0);
   feed(context, f, f.store, 0, {260, 270});  // 250 .. 259 are missing: nothing before can be kept
-  EXPECT_EQ(f.store.held[0].first, 260);
-  EXPECT_EQ(f.store.held[0].last, 270);
+  EXPECT_EQ(f.store.rings[0].held.first, 260);
+  EXPECT_EQ(f.store.rings[0].held.last, 270);
 }
 
 TEST(KeyStore, ARotationMayBeginAnywhere) {
