@@ -43,9 +43,7 @@ class EvalCommand : public Command {
     const LoadedModel& loaded = session.loaded;
     require_same_tokenizer(set, vocabulary_of(loaded.info, loaded.dir, args[0]));
     const TokenFile& stream = set.split(config_.split);
-    const EvaluationPlan plan = plan_evaluations(
-        config_, {.train_length = loaded.info.model.length, .max_length = loaded.model->position().max_length()},
-        stream);
+    const EvaluationPlan plan = plan_evaluations(config_, reach_of(*loaded.model), stream);
     stream.verify();
     print_heading(loaded, plan);
     const Evaluated evaluated =
@@ -75,7 +73,8 @@ class EvalCommand : public Command {
   void print_heading(const LoadedModel& loaded, const EvaluationPlan& plan) {
     progress_.clear();
     train_length_ = plan.train_length;
-    fmt::print("{}: position {}, trained at {}\n", printable(args[0]), loaded.info.model.position, plan.train_length);
+    fmt::print("{}: position {}, trained at {}{}{}\n", printable(args[0]), loaded.info.model.position,
+               plan.train_length, plan.scaling ? ", run with " : "", plan.scaling.value_or(""));
     if (!plan.evaluations.empty()) {
       fmt::print("{} tokens of '{}' scored at every length, {}\n\n", plan.evaluations[0].tokens, plan.split,
                  name_of(kWindowModes, config_.modes[0]));

@@ -8,6 +8,7 @@ namespace longshot {
 void ModelOptions::fields(Options& o) {
   o.add("attention-epsilon", epsilon, "far keys left out below this share of attention; empty: the model's own");
   o.add("precision", precision, kPrecisions, "of the numbers that are multiplied, whatever the model was trained in");
+  position.running_fields(o);
   o.add("threads", threads, "0: all cores, shared with other runs on this machine");
 }
 
@@ -24,6 +25,7 @@ ModelSession::ModelSession(const ModelOptions& options, const std::string& run, 
   catch_stop_signals();
   loaded = load_model(run, watched(progress, "reading the model"));
   progress.clear();
+  loaded.model->run_with(options.position);
   if (options.epsilon) loaded.model->set_attention_epsilon(*options.epsilon);
 }
 

@@ -14,6 +14,7 @@ struct ModelOptions {
   std::optional<double> epsilon{};
   Precision precision = Precision::kF32;
   int threads = 0;
+  PositionSettings position{};  // its options of running
 
   void fields(Options& o);
   void validate() const;

@@ -111,7 +111,15 @@ EvalRecord question_of(const Evaluation& e, const EvaluationPlan& plan) {
           .stride = e.windows.stride,
           .split = plan.split,
           .score = plan.scored,
-          .tokens = e.tokens};
+          .tokens = e.tokens,
+          .scaling = plan.scaling};
+}
+
+ModelReach reach_of(Transformer& model) {
+  const std::string scaling = model.config().position_options.running_text();
+  return {.train_length = model.config().length,
+          .max_length = model.position().max_length(),
+          .scaling = scaling.empty() ? std::nullopt : std::optional(scaling)};
 }
 
 std::vector<int64_t> length_ladder(int64_t train_length) {
@@ -128,7 +136,8 @@ EvaluationPlan plan_evaluations(const EvaluationConfig& config, ModelReach reach
                       .batch_tokens = config.batch_tokens,
                       .train_length = reach.train_length,
                       .evaluations = {},
-                      .undefined = {}};
+                      .undefined = {},
+                      .scaling = reach.scaling};
   const int64_t available = config.max_tokens > 0 ? std::min(config.max_tokens, stream.size()) : stream.size();
   require(available > 0, "{}: there are no tokens to score", stream.path().string());
   const int64_t tokens = plan.scored == Scored::kSame ? tokens_in_common(lengths, available) : available;
@@ -153,6 +162,9 @@ EvaluationPlan plan_evaluations(const EvaluationConfig& config, ModelReach reach
 
 Evaluated evaluate(Context& context, const Subject& subject, const TokenFile& stream, const EvaluationPlan& plan,
                    const EvaluationCallbacks& callbacks) {
+  require(reach_of(subject.model).scaling == plan.scaling,
+          "the evaluation was planned with '{}', the model runs with '{}'", plan.scaling.value_or("no scaling"),
+          reach_of(subject.model).scaling.value_or("no scaling"));
   Evaluated evaluated;
   for (const Evaluation& e : plan.evaluations) {
     ScoreOptions options{.batch_tokens = plan.batch_tokens, .document_mask = subject.model.config().document_mask};

@@ -40,14 +40,17 @@ struct EvaluationPlan {
   int64_t batch_tokens = 8192;
   int64_t train_length = 0;
   std::vector<Evaluation> evaluations;
-  std::vector<int64_t> undefined;  // lengths that the position method does not reach
+  std::vector<int64_t> undefined;      // lengths that the position method does not reach
+  std::optional<std::string> scaling;  // of the position method, as EvalRecord has it
 };
 
-// What of a model decides whether a length can be tested.
+// What of a model decides whether a length can be tested, and what is asked then.
 struct ModelReach {
   int64_t train_length = 0;
-  int64_t max_length = 0;  // of its position method
+  int64_t max_length = 0;                // of its position method
+  std::optional<std::string> scaling{};  // as EvalRecord has it
 };
+ModelReach reach_of(Transformer& model);
 EvaluationPlan plan_evaluations(const EvaluationConfig& config, ModelReach reach, const TokenFile& stream);
 
 // What an evaluation asks: a record without an answer.

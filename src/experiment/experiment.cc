@@ -156,6 +156,7 @@ class Experiment {
     LoadedModel loaded = load_model(run.checkpoint(result ? result->step : record->steps.value_or(0)),
                                     {.should_stop = callbacks_.should_stop});
     if (result) record = record_of(model.plan, loaded, *result);
+    loaded.model->run_with(model.plan.running);
     const PrecisionScope precision(context_, model.plan.train.precision);
     if (!test(model, loaded, *record)) return false;
     write_json(run.record(), run_to_json(*record));

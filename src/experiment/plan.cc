@@ -70,12 +70,14 @@ ModelPlan plan_of(const ExperimentConfig& config, const Point& point, uint64_t s
                  .variant = point.overrides.name,
                  .model = config.model,
                  .train = config.train,
+                 .running = config.running,
                  .tests = {}};
   plan.train.seed = seed;
   if (!point.seeded) plan.name += fmt::format("-s{}", seed);
   Options options;
   plan.model.fields(options);
   plan.train.fields(options);
+  plan.running.running_fields(options);
   for (const auto& [option, value] : point.overrides.values) {
     try {
       options.at(option).set(value);
@@ -94,11 +96,11 @@ void check(ModelPlan& plan, const EvaluationConfig& test, const TokenSet& tokens
   require_usage(plan.train.seed <= INT64_MAX, "variant {}: seeds of a comparison are at most {}, not {}", plan.variant,
                 INT64_MAX, plan.train.seed);
   Transformer model(plan.model, true, Transformer::Memory::kReserved);
+  model.run_with(plan.running);
   std::erase_if(plan.train.eval_lengths, [&](int64_t length) { return length > model.position().max_length(); });
   require(tokens.split("train").size() > plan.model.length, "{}: {} training tokens do not fill one sequence of {}",
           tokens.path().string(), tokens.split("train").size(), plan.model.length);
-  plan.tests = plan_evaluations(test, {.train_length = plan.model.length, .max_length = model.position().max_length()},
-                                tokens.split(test.split));
+  plan.tests = plan_evaluations(test, reach_of(model), tokens.split(test.split));
 }
 
 }  // namespace
@@ -120,6 +122,7 @@ void ExperimentConfig::fields(Options& o) {
   o.add("equal-time", equal_time, "seconds of training for each model instead of --steps; 0: equal steps");
   o.add("speed-rounds", speed_rounds, "measure the models' speeds in turn, so many times; 0: do not");
   model.fields(o);
+  running.running_fields(o);  // in the group of positions
   train.fields(o);
   o.remove("position");  // --positions and --seeds say it
   o.remove("seed");

@@ -27,6 +27,7 @@ struct ExperimentConfig {
   double equal_time = 0;     // seconds of training for each model instead of steps; 0: equal steps
   ModelConfig model;
   TrainConfig train;
+  PositionSettings running;  // the position methods' options of running: for tests, never for training
 
   void fields(Options& o);
   std::string to_toml() const;  // what makes it this experiment and no other
@@ -38,6 +39,7 @@ struct ModelPlan {
   std::string variant;  // what it has in common with its other seeds
   ModelConfig model;
   TrainConfig train;
+  PositionSettings running;
   EvaluationPlan tests;
 };
 

@@ -46,6 +46,7 @@ void measure(Context& context, const TokenSet& tokens, const SpeedSubject& subje
   const PrecisionScope precision(context, plan.train.precision);
   const TokenFile& text = tokens.split(plan.tests.split);
   LoadedModel loaded = load_model(subject.checkpoint, watch);
+  loaded.model->run_with(plan.running);
   ScoreOptions options{.batch_tokens = plan.tests.batch_tokens, .document_mask = plan.model.document_mask};
   options.should_stop = watch.should_stop;
   for (Series& series : all) {

@@ -236,6 +236,24 @@ void attention_forward(Context& context, const AttentionShape& shape, const Atte
   });
 }
 
+void merge_attention(Context& context, const AttentionShape& shape, const AttentionResult& from,
+                     const AttentionResult& into) {
+  context.tasks(shape.sequences * shape.heads, [&](int64_t i) {
+    const Head h = head_of(shape, i);
+    for (int64_t t = 0; t < shape.queries; ++t) {
+      const float add = from.lse[static_cast<size_t>(i * shape.queries + t)];
+      float& lse = into.lse[static_cast<size_t>(i * shape.queries + t)];
+      if (add == -HUGE_VALF) continue;
+      const float high = std::max(lse, add), sum = std::exp(lse - high) + std::exp(add - high);
+      const float mine = std::exp(lse - high) / sum, theirs = std::exp(add - high) / sum;
+      const float* y = from.out.at(h.sequence, t, h.head);
+      float* x = into.out.at(h.sequence, t, h.head);
+      for (int64_t c = 0; c < shape.head_dim; ++c) x[c] = mine * x[c] + theirs * y[c];
+      lse = high + std::log(sum);
+    }
+  });
+}
+
 TileCount count_tiles(std::span<const VisitedTiles> visited) {
   TileCount count;
   for (const VisitedTiles& v : visited) {

@@ -127,6 +127,14 @@ struct AttentionGradients {
 void attention_backward(Context& context, const AttentionShape& shape, const AttentionOptions& options,
                         const AttentionForwardResult& forward, const AttentionGradients& gradients);
 
+// Attention over two sets of keys from that over each:   o = (e^lse_a o_a + e^lse_b o_b) / (e^lse_a + e^lse_b)
+struct AttentionResult {
+  Heads out;             // [B, T, H]
+  std::span<float> lse;  // [B, H, T]
+};
+void merge_attention(Context& context, const AttentionShape& shape, const AttentionResult& from,
+                     const AttentionResult& into);
+
 struct TileCount {
   int64_t seen = 0, all = 0;  // key tiles visited, key tiles with a visible key
 };

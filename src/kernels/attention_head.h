@@ -40,9 +40,11 @@ inline Head head_of(const AttentionShape& shape, int64_t index) {
 
 inline RotateCopy with_rotation(RotateCopy copy, const Rotation& rotation, int64_t position, float direction) {
   if (rotation.cos.cols == 0 || copy.rows == 0) return copy;
-  copy.cos = rotation.cos.row(position - rotation.first);
-  copy.sin = rotation.sin.row(position - rotation.first);
+  const int64_t row = rotation.fixed ? 0 : position - rotation.first;
+  copy.cos = rotation.cos.row(row);
+  copy.sin = rotation.sin.row(row);
   copy.pairs = rotation.cos.cols;
+  copy.turn_stride = rotation.fixed ? 0 : rotation.cos.stride;
   copy.interleaved = rotation.interleaved;
   copy.direction = direction;
   return copy;

@@ -35,6 +35,7 @@ struct Rotation {
   ConstMat cos, sin;         // [positions, pairs]; pairs = 0: none
   bool interleaved = false;  // pairs are (2c, 2c + 1); otherwise (c, c + pairs)
   int64_t first = 0;         // position of the first row
+  bool fixed = false;        // the first row holds at every position
 };
 
 constexpr int64_t kKeyTile = 128;  // tokens of a tile: a full ring forgets so many at once

@@ -190,8 +190,8 @@ void RotateCopyImpl(const RotateCopy& p) {
       for (int64_t c = 0; c < p.dim; c += kPanel) hwy::Prefetch(x + kRowsAhead * p.x_stride + c);
     }
     const float scale = p.scale;
-    const float* cos = p.cos + r * p.pairs;
-    const float* sin = p.sin + r * p.pairs;
+    const float* cos = p.cos + r * p.turn_stride;
+    const float* sin = p.sin + r * p.turn_stride;
     const int64_t turned = p.cos ? 2 * p.pairs : 0;
     if (turned && p.interleaved) {
       for (int64_t c = 0; c < p.pairs; ++c) {

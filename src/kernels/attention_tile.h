@@ -59,7 +59,8 @@ struct RotateCopy {
   float scale = 1;
   const float* cos = nullptr;  // row of position p0; null: no rotation
   const float* sin = nullptr;
-  int64_t pairs = 0;  // also the stride of cos and sin
+  int64_t pairs = 0;
+  int64_t turn_stride = 0;  // from one position's cos and sin to the next's
   bool interleaved = false;
   float direction = 1;
 };

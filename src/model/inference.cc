@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/norm_bounds.h"
 
 namespace longshot {
 namespace {
@@ -13,15 +14,89 @@ constexpr int64_t kChunkTokens = 4096;  // of all sequences; enough to feed the 
 
 Inference::Inference(Context& context, Transformer& model, Config config)
     : context_(context), model_(model), config_(config) {
-  require_usage(config.sequences > 0 && config.tokens > 0, "inference needs at least one sequence and one token");
-  require_usage(config.capacity < kEndless || config.window > 0, "an endless stream needs a window");
+  check_config();
   // Rows of several sequences are not contiguous after a cut, so only a single one is cut into chunks.
   chunk_ = config.sequences == 1 ? std::min(config.tokens, kChunkTokens) : config.tokens;
   past_.assign(static_cast<size_t>(config.sequences), 0);
-  position_ = past_;
+  position_ = counts_ = past_;
   stores_.resize(config.capacity > 0 ? static_cast<size_t>(model.config().layers) : 1);
   model_.require_length(std::max(config.capacity, config.tokens));
+  if (config.sinks > 0) sinks_.resize(stores_.size(), {.store = {}, .count = config.sinks, .window = config.window});
   memory_ = Workspace([this](Layout& at) { layout(at); });
+  if (config.forget != Forget::kNothing) forget_by_bound();
+  if (config.sinks > 0) keep_sinks();
+}
+
+void Inference::check_config() const {
+  require_usage(config_.sequences > 0 && config_.tokens > 0, "inference needs at least one sequence and one token");
+  const bool forgets = config_.forget != Forget::kNothing;
+  require_usage(config_.capacity < kEndless || config_.window > 0 || forgets,
+                "an endless stream needs a window, or a cache that forgets");
+  const auto kind = model_.attention_options(0).bias.kind;
+  require_usage(!forgets || (config_.capacity > 0 && config_.window == 0 && kind == DistanceBias::Kind::kLinear),
+                "keys are forgotten by a bound where the bias is linear in the distance, with a cache and no window");
+  require_usage(
+      config_.sinks == 0 || (config_.sinks > 0 && config_.sinks <= config_.window && config_.capacity > 0 &&
+                             config_.sinks <= kKeyTile && kind != DistanceBias::Kind::kLinear),
+      "{} sinks: at most {}, and no more than the window of {} has tokens; with a cache, and not where the bias "
+      "is linear in the distance",
+      config_.sinks, kKeyTile, config_.window);
+}
+
+// Rings begin with what a model's queries usually need; see Forgetting.
+void Inference::forget_by_bound() {
+  const ModelConfig& c = model_.config();
+  const bool bf16 = context_.precision() == Precision::kBf16, strict = config_.forget == Forget::kByWeights;
+  require_usage(!strict || !bf16, "a bound from the weights holds for products in f32, not in bf16");
+  const auto bounds = strict ? norm_bounds(context_, model_) : std::vector<std::vector<NormBounds>>(stores_.size());
+  model_.prepare_positions(0, 1);
+  for (size_t i = 0; i < stores_.size(); ++i) {
+    const AttentionOptions options = model_.attention_options(static_cast<int64_t>(i));
+    require_usage(
+        !options.bias.query_slopes.data,
+        "slopes that flatten as a text goes on let no key be dropped for good: an endless stream cannot have them");
+    forgetting_.emplace_back(
+        Forgetting::Config{
+            .shape = {.sequences = config_.sequences, .queries = chunk_, .heads = c.heads, .head_dim = c.head_dim()},
+            .slopes = options.bias.slopes,
+            .epsilon = options.epsilon,
+            .bf16 = bf16,
+            .bounds = bounds[i]},
+        stores_[i]);
+  }
+}
+
+// Their queries turn as at the end of a first full window.
+void Inference::keep_sinks() {
+  model_.prepare_positions(config_.window, config_.window + 1);
+  const Rotation at_end = model_.position().rotation();
+  const int64_t pairs = at_end.cos.cols;
+  if (pairs == 0) return;
+  const int64_t row = config_.window - at_end.first;
+  sink_cos_.assign(at_end.cos.row(row), at_end.cos.row(row) + pairs);
+  sink_sin_.assign(at_end.sin.row(row), at_end.sin.row(row) + pairs);
+  for (SinkKeys& sinks : sinks_) {
+    sinks.rotation = {.cos = {sink_cos_.data(), 1, pairs},
+                      .sin = {sink_sin_.data(), 1, pairs},
+                      .interleaved = at_end.interleaved,
+                      .fixed = true};
+  }
+}
+
+void Inference::forget(int64_t sequence) {
+  past_[static_cast<size_t>(sequence)] = 0;
+  for (Forgetting& f : forgetting_) f.restart(sequence);
+}
+
+void Inference::forget() {
+  for (int64_t b = 0; b < config_.sequences; ++b) forget(b);
+}
+
+ForgettingSummary Inference::forgotten() const {
+  ForgettingSummary all;
+  for (size_t i = 0; i < forgetting_.size(); ++i) all.add(forgetting_[i].summary(stores_[i]));
+  if (all.dropped > 0) all.left_out += model_.config().attention_epsilon;
+  return all;
 }
 
 void Inference::layout(Layout& at) {
@@ -32,13 +107,14 @@ void Inference::layout(Layout& at) {
   x_ = at.mat(rows, c.dim);
   if (c.final_norm) final_ = at.mat(rows, c.dim);
   activations_.layout(at, c, shape);
-  scratch_.layout(at, c, shape, {});
+  const bool forgets = config_.forget != Forget::kNothing;
+  scratch_.layout(at, c, shape, {.forgets = forgets, .sinks = config_.sinks > 0});
   // The first token of a chunk still needs its window when the last one's key has been stored, and whole tiles go.
   const int64_t all = std::max(config_.capacity, config_.tokens);
   const int64_t needed = config_.window > 0 ? config_.window + chunk_ + kKeyTile : all;
-  for (KeyStore& store : stores_) {
-    store.layout(at, {config_.sequences, shape.stored_heads(), c.head_dim(), std::min(all, needed)});
-  }
+  const KeyStore::Size size{config_.sequences, shape.stored_heads(), c.head_dim(), forgets ? 0 : std::min(all, needed)};
+  for (KeyStore& store : stores_) store.layout(at, size);
+  for (SinkKeys& sinks : sinks_) sinks.store.layout(at, {size.sequences, size.heads, size.head_dim, config_.sinks});
   stats_ = {at.array<float>(rows), at.array<float>(rows)};
   output_scratch_ = at.array<float>(model_.output().scratch_floats(rows));
 }
@@ -76,11 +152,19 @@ int64_t Inference::embed(const Tokens& tokens) {
 void Inference::run_chunk(const Tokens& tokens, const Chunk& chunk, Mat input, Mat output) {
   const ModelConfig& c = model_.config();
   for (size_t b = 0; b < past_.size(); ++b) position_[b] = past_[b] + chunk.first;
+  for (size_t b = 0; b < counts_.size(); ++b) {
+    const int64_t count = tokens.counts.empty() ? tokens.length : tokens.counts[b];
+    counts_[b] = std::clamp<int64_t>(count - chunk.first, 0, chunk.count);
+  }
+  const auto of_layer = [&](auto& all) { return all.empty() ? nullptr : &all[static_cast<size_t>(chunk.layer)]; };
   LayerPass pass{
       .shape = {.sequences = config_.sequences, .queries = chunk.count, .heads = c.heads, .head_dim = c.head_dim()},
       .attention = model_.attention_options(chunk.layer),
       .store = &stores_[static_cast<size_t>(stores_.size() > 1 ? chunk.layer : 0)],
       .position = position_,
+      .counts = counts_,
+      .forgetting = of_layer(forgetting_),
+      .sinks = of_layer(sinks_),
       .skip = chunk.skip,
       .step = chunk.step};
   VisibleKeys& visible = pass.attention.visible;

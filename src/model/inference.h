@@ -13,11 +13,16 @@ namespace longshot {
 class Inference {
  public:
   static constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
+  enum class Forget { kNothing, kBySeen, kByWeights };
   struct Config {
     int64_t sequences = 1;
     int64_t tokens = 0;    // most tokens of a sequence that are given at once
-    int64_t capacity = 0;  // with a cache: most tokens of a sequence in all; 0: no cache; kEndless: needs a window
+    int64_t capacity = 0;  // with a cache: most tokens of a sequence in all; 0: no cache; kEndless: see the next three
     int64_t window = 0;    // a token sees so many at most, itself among them; a cache forgets the others. 0: all
+    int64_t sinks = 0;     // with a window and a cache: and the first so many; not for linear biases
+    // With a cache, for a linear bias: keys are forgotten once they cannot matter any more, see kernels/forgetting.h, by the
+    // queries seen or by what the weights allow.
+    Forget forget = Forget::kNothing;
   };
   Inference(Context& context, Transformer& model, Config config);
 
@@ -40,15 +45,20 @@ class Inference {
   // With a cache: tokens of a sequence given so far. A call continues behind them.
   int64_t past(int64_t sequence = 0) const { return past_[static_cast<size_t>(sequence)]; }
   // A sequence begins anew, or all do.
-  void forget(int64_t sequence) { past_[static_cast<size_t>(sequence)] = 0; }
-  void forget() { past_.assign(past_.size(), 0); }
+  void forget(int64_t sequence);
+  void forget();
+  // What a cache that forgets has forgotten, over all layers; what attention leaves out by itself is added.
+  ForgettingSummary forgotten() const;
 
-  size_t bytes() const { return memory_.bytes(); }
+  size_t bytes() const { return memory_.bytes() + forgotten().bytes; }
   // Key tiles that attention visited in the last call, over all layers and heads.
   TileCount visited() const { return visited_; }
 
  private:
   void layout(Layout& at);
+  void check_config() const;
+  void forget_by_bound();
+  void keep_sinks();
   void check(const Tokens& tokens) const;
   int64_t embed(const Tokens& tokens);
   struct Chunk {
@@ -70,7 +80,11 @@ class Inference {
   Mat final_;                      // [B T, C] when there is a final norm
   LayerActivations activations_;   // of one chunk
   LayerScratch scratch_;
-  std::vector<KeyStore> stores_;  // one per layer with a cache, otherwise one for all
+  std::vector<KeyStore> stores_;        // one per layer with a cache, otherwise one for all
+  std::vector<Forgetting> forgetting_;  // one per layer, or none
+  std::vector<SinkKeys> sinks_;         // one per layer, or none
+  std::vector<float> sink_cos_, sink_sin_;
+  std::vector<int64_t> counts_;  // [B] tokens of a chunk that are no padding
   NormStats stats_;
   std::span<float> output_scratch_;
   TileCount visited_;

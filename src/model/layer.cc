@@ -1,5 +1,6 @@
 #include "model/layer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -39,6 +40,14 @@ void LayerScratch::layout(Layout& at, const ModelConfig& config, const Attention
   active = at.mat(rows, config.ffn_dim());
   stats = {at.array<float>(rows), at.array<float>(rows)};
   position = at.array<int64_t>(shape.sequences);
+  counts = at.array<int64_t>(shape.sequences);
+  const int64_t queries = shape.sequences * shape.heads * shape.queries;
+  if (needs.forgets) q_norm = at.array<float>(queries);
+  if (needs.sinks) {
+    sinks = {heads_of(at.mat(rows, width), shape.queries, shape.head_dim), at.array<float>(queries)};
+    sink_tiles = at.array<VisitedTiles>(shape.sequences * shape.heads * shape.query_tiles());
+    sink_last = at.array<int32_t>(rows);
+  }
   if (!needs.training) {
     residual = at.mat(rows, width);
     return;
@@ -131,6 +140,7 @@ void Layer::project_qkv(Context& context, const LayerPass& pass, ConstMat x, Mat
 void Layer::attend(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const {
   AttentionOptions options = attention_options(pass);
   const auto part = [&](int64_t i) { return heads_of(qkv_part(a.qkv, i), pass.step, pass.shape.head_dim); };
+  if (pass.forgetting) pass.forgetting->make_room(*pass.store, pass.position, pass.shape.queries);
   append_keys(context, {part(1), part(2), pass.shape.queries, pass.position}, options.rotation, *pass.store);
   AttentionShape wanted = pass.shape;
   wanted.queries = pass.wanted();
@@ -138,8 +148,66 @@ void Layer::attend(Context& context, const LayerPass& pass, LayerActivations& a,
   q.data += pass.skip * q.token;
   if (options.visible.first) options.visible.first += pass.skip;
   for (size_t b = 0; b < pass.position.size(); ++b) s.position[b] = pass.position[b] + pass.skip;
-  attention_forward(context, wanted, options,
-                    {q, s.position, heads_of(a.mixed, wanted.queries, wanted.head_dim), a.lse, a.visited}, *pass.store);
+  const AttentionQueries queries{.q = q,
+                                 .position = s.position,
+                                 .out = heads_of(a.mixed, wanted.queries, wanted.head_dim),
+                                 .lse = a.lse,
+                                 .visited = a.visited,
+                                 .q_norm = pass.forgetting ? s.q_norm : std::span<float>{}};
+  attention_forward(context, wanted, options, queries, *pass.store);
+  if (pass.forgetting) certify(pass, queries, s);
+  if (!pass.sinks) return;
+  store_sinks(context, pass, part(1), part(2));
+  attend_sinks(context, pass, queries, s);
+}
+
+void Layer::certify(const LayerPass& pass, const AttentionQueries& queries, LayerScratch& s) {
+  for (size_t b = 0; b < pass.position.size(); ++b) {
+    const int64_t count = pass.counts.empty() ? pass.shape.queries : pass.counts[b];
+    s.counts[b] = std::max<int64_t>(count - pass.skip, 0);
+  }
+  pass.forgetting->certify({queries.q_norm, queries.lse, pass.wanted(), queries.position, s.counts});
+}
+
+// Keys at the first positions are kept apart as well.
+void Layer::store_sinks(Context& context, const LayerPass& pass, const ConstHeads& k, const ConstHeads& v) {
+  KeyStore& all = pass.sinks->store;
+  for (int64_t b = 0; b < all.sequences; ++b) {
+    const auto at = static_cast<size_t>(b);
+    const int64_t count = std::min(pass.sinks->count - pass.position[at], pass.shape.queries);
+    if (count <= 0) continue;
+    KeyStore one = all;
+    one.sequences = 1, one.rings = part(all.rings, b * all.heads, all.heads);
+    append_keys(
+        context,
+        {{k.at(b, 0, 0), 0, k.token, k.head}, {v.at(b, 0, 0), 0, v.token, v.head}, count, pass.position.subspan(at, 1)},
+        pass.attention.rotation, one);
+  }
+}
+
+// A query at position i sees those before i - window + 1 as well, the first its window does not hold.
+void Layer::attend_sinks(Context& context, const LayerPass& pass, const AttentionQueries& queries, LayerScratch& s) {
+  AttentionShape shape = pass.shape;
+  shape.queries = pass.wanted();
+  AttentionOptions options = pass.attention;
+  const SinkKeys& sinks = *pass.sinks;
+  options.visible = {.causal = true, .last = s.sink_last.data(), .stride = shape.queries};
+  for (int64_t b = 0; b < shape.sequences; ++b) {
+    for (int64_t t = 0; t < shape.queries; ++t) {
+      const int64_t hidden = queries.position[static_cast<size_t>(b)] + t - sinks.window + 1;
+      s.sink_last[static_cast<size_t>(b * shape.queries + t)] =
+          static_cast<int32_t>(std::clamp<int64_t>(hidden, 0, sinks.count));
+    }
+  }
+  ConstMat& table = options.bias.table;
+  if (table.cols > sinks.window + 1) table = table.cols_from(table.cols - sinks.window - 1, sinks.window + 1);
+  options.rotation = sinks.rotation;
+  options.epsilon = 0;
+  const auto tiles = static_cast<size_t>(shape.sequences * shape.heads * shape.query_tiles());
+  const Heads out{s.sinks.out.data, shape.queries * s.sinks.out.token, s.sinks.out.token, s.sinks.out.head};
+  const AttentionQueries seen{queries.q, queries.position, out, s.sinks.lse, s.sink_tiles.first(tiles)};
+  attention_forward(context, shape, options, seen, sinks.store);
+  merge_attention(context, shape, {out, s.sinks.lse}, {queries.out, queries.lse});
 }
 
 // The input rows of the wanted tokens, one after the other.

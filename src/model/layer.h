@@ -5,6 +5,7 @@
 // Letters: N rows (tokens of all sequences), C width, F feed-forward width.
 #pragma once
 #include "kernels/attention.h"
+#include "kernels/forgetting.h"
 #include "model/parts.h"
 
 namespace longshot {
@@ -32,8 +33,13 @@ struct LayerScratch {
   Mat branch;                   // [N, C]
   Mat residual;                 // [N, C] input rows of the wanted tokens
   std::span<int64_t> position;  // [B] of the first wanted token
-  Mat active;                   // [N, F]
-  NormStats stats;              // [N]
+  std::span<int64_t> counts;    // [B] wanted tokens that are no padding
+  std::span<float> q_norm;      // [B, H, T] for a cache that forgets
+  AttentionResult sinks;        // of the wanted tokens, for a window with sinks
+  std::span<VisitedTiles> sink_tiles;
+  std::span<int32_t> sink_last;  // [B, T] sinks a query sees
+  Mat active;                    // [N, F]
+  NormStats stats;               // [N]
   // For the backward pass.
   Mat d_branch;  // [N, C]
   Mat d_mixed;   // [N, C]
@@ -45,8 +51,17 @@ struct LayerScratch {
   struct Needs {
     bool training = false;
     int64_t bias_columns = 0;  // of the bias's gradient; 0: it is not wanted
+    bool forgets = false, sinks = false;
   };
   void layout(Layout& at, const ModelConfig& config, const AttentionShape& shape, Needs needs);
+};
+
+// The first tokens of a stream, which stay in sight of a window that has left them behind. They are seen as from position
+// `window`, wherever the query is: its rotation is the one there, and a table over distances ends there.
+struct SinkKeys {
+  KeyStore store;
+  int64_t count = 0, window = 0;
+  Rotation rotation = {};  // of the queries
 };
 
 // One pass over a block.
@@ -54,7 +69,10 @@ struct LayerPass {
   AttentionShape shape;  // T new tokens of each sequence
   AttentionOptions attention;
   KeyStore* store = nullptr;
-  std::span<const int64_t> position;  // [B] of the first new token
+  std::span<const int64_t> position;     // [B] of the first new token
+  std::span<const int64_t> counts = {};  // [B] new tokens that are no padding; empty: all
+  Forgetting* forgetting = nullptr;      // of the store
+  SinkKeys* sinks = nullptr;
   int64_t skip = 0;          // leading new tokens that are context only: their keys and values count, no output is made
   int64_t step = 0;          // rows of the input from one sequence to the next: T, or fewer where sequences overlap
   bool training = false;     // apply the configured dropout
@@ -71,6 +89,15 @@ class Layer {
   // dx[N, C]: gradient of the output on entry, of the input on return. Adds to the parameters' gradients;
   // s.d_bias holds the gradient of the bias where it is wanted.
   void backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx);
+  // The largest norms of each head's queries and keys, [H], whatever the tokens, where the block's input is
+  // gains * z + shift with |z| <= radius; in front of a norm of its own that is the norm's.
+  struct Input {
+    std::span<const float> gains, shift;  // [C] or empty: 1, 0
+    double radius = 0;
+  };
+  std::vector<NormBounds> norm_bounds(Context& context, const Input& input) const;
+  // What the block behind a post-norm block gets.
+  Input output_bound() const;
   // Of one token in a sequence of `length`, forward.
   int64_t multiply_adds(int64_t length) const;
 
@@ -81,6 +108,9 @@ class Layer {
 
   void project_qkv(Context& context, const LayerPass& pass, ConstMat x, Mat qkv) const;
   void attend(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const;
+  static void store_sinks(Context& context, const LayerPass& pass, const ConstHeads& k, const ConstHeads& v);
+  static void attend_sinks(Context& context, const LayerPass& pass, const AttentionQueries& queries, LayerScratch& s);
+  static void certify(const LayerPass& pass, const AttentionQueries& queries, LayerScratch& s);
   void attention_gradients(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s) const;
   static ConstMat wanted_input(Context& context, const LayerPass& pass, ConstMat input, LayerScratch& s);
   ConstMat branch_input(Context& context, const NormLayer& norm, ConstMat x, LayerScratch& s) const;

@@ -43,8 +43,9 @@ class NormLayer {
   // dx += gradient through the norm; adds to the parameters' gradients. `stats` as forward left them.
   void backward(Context& context, ConstMat dy, ConstMat x, NormStats stats, Mat dx);
 
- private:
   Norm view() const;
+
+ private:
   Parameters* parameters_;
   ParameterId weight_;
   std::optional<ParameterId> bias_;

@@ -21,9 +21,8 @@ Transformer::Transformer(ModelConfig config, bool with_gradients, Memory memory)
     embedding_ = std::move(embedding);
   }
   position_ = config_.make_position();
-  std::vector<ParameterId> position_ids;
   for (const PositionTensor& t : position_->tensors()) {
-    position_ids.push_back(parameters_.add("position." + t.name, t.shape, false, t.init));
+    position_ids_.push_back(parameters_.add("position." + t.name, t.shape, false, t.init));
   }
   layers_.reserve(static_cast<size_t>(config_.layers));
   for (int64_t i = 0; i < config_.layers; ++i) layers_.emplace_back(config_, parameters_, i);
@@ -37,13 +36,22 @@ Transformer::Transformer(ModelConfig config, bool with_gradients, Memory memory)
     output_ = std::make_unique<LinearOutput>(parameters_, weight, config_.vocab);
   }
   parameters_.allocate(with_gradients, memory);
+  bind_position();
+}
 
+void Transformer::bind_position() {
   std::vector<std::span<float>> values, grads;
-  for (const ParameterId id : position_ids) {
+  for (const ParameterId id : position_ids_) {
     values.push_back(parameters_.value(id));
     grads.push_back(parameters_.grad(id));
   }
   position_->bind(values, grads);
+}
+
+void Transformer::run_with(const PositionSettings& settings) {
+  config_.position_options.run_as(settings, config_.position);
+  position_ = config_.make_position();
+  bind_position();
 }
 
 void Transformer::require_length(int64_t length) const {

@@ -41,6 +41,8 @@ class Transformer {
 
   // Overrides the configured bound on what attention may leave out; see ModelConfig.
   void set_attention_epsilon(double epsilon) { config_.attention_epsilon = epsilon; }
+  // Runs with the position method's options of running, see PositionOptions. Error(kUsage) where they do not fit it.
+  void run_with(const PositionSettings& settings);
   // Options of attention in layer `index`, without dropout and document mask.
   AttentionOptions attention_options(int64_t index) const;
   // Refuses lengths the position method is not defined for.
@@ -50,8 +52,11 @@ class Transformer {
   void prepare_positions(int64_t length) { prepare_positions(0, length); }
 
  private:
+  void bind_position();
+
   ModelConfig config_;
   Parameters parameters_;
+  std::vector<ParameterId> position_ids_;
   std::unique_ptr<InputEmbedding> embedding_;
   std::unique_ptr<Position> position_;
   std::vector<Layer> layers_;

@@ -5,9 +5,20 @@
 // H a power of two:  m_h = 2^(-8 h / H), h = 1..H.
 // Otherwise, with c the largest power of two below H: the slopes of c heads, followed by every other slope
 // (the 1st, 3rd, 5th, ..) of 2c heads. The extra heads stand at the end.
+//
+// A trained model may run with flatter slopes on texts longer than its training length L. With the factor a:
+//
+//   linear    m_h / a                                                                        (arXiv 2310.13017)
+//   ntk       m_h a^(-w_h),   w_h = ln(m_max / m_h) / ln(m_max / m_min): (h - 1) / (H - 1) for the slopes above.
+//             The steepest stays, the flattest is divided by a; where all are alike, so are they.
+//   dynamic   ntk with a_i = max(1, a (i + 1) / L - (a - 1)) for the query at position i, whatever comes behind it
+//
+// ntk and dynamic leave slopes of 0 and below alone.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "position/position.h"
 
@@ -15,6 +26,11 @@ namespace longshot {
 namespace {
 
 constexpr double kSteepest = 1000;  // a neighbour then weighs e^-1000 of the token itself: nothing
+constexpr double kMostScaling = 65536;
+
+enum class Scaling { kNone, kLinear, kNtk, kDynamic };
+constexpr Choice<Scaling> kScalings[] = {
+    {"none", Scaling::kNone}, {"linear", Scaling::kLinear}, {"ntk", Scaling::kNtk}, {"dynamic", Scaling::kDynamic}};
 
 double slope_of_power_of_two(int64_t heads, int64_t h) {
   return std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(heads));
@@ -31,10 +47,18 @@ std::vector<float> paper_slopes(int64_t heads) {
 struct AlibiOptions : MethodOptions<AlibiOptions> {
   std::vector<double> slopes;
   bool learned = false;
+  Scaling scaling = Scaling::kNone;
+  double factor = 1;
 
   void fields(Options& o) override {
     o.add("alibi-slopes", slopes, "slopes, one per head; empty: the paper's");
     o.add("alibi-learned", learned, "train the slopes");
+  }
+  void running_fields(Options& o) override {
+    o.add("alibi-scaling", scaling, kScalings,
+          "flatter slopes than in training: linear, all; ntk, the flat ones; dynamic, those by the query's position");
+    o.add("alibi-scaling-factor", factor,
+          "by so much, e.g. 4 for 4 times the training length; dynamic: 1 follows the length, more runs ahead of it");
   }
   std::unique_ptr<Position> make(const PositionShape& shape) const override;
 
@@ -48,12 +72,42 @@ struct AlibiOptions : MethodOptions<AlibiOptions> {
                   slopes.size(), heads);
     return {slopes.begin(), slopes.end()};
   }
+
+  void check_scaling() const {
+    const char* name = name_of(kScalings, scaling);
+    require_usage(scaling != Scaling::kNone || factor == 1, "--alibi-scaling-factor {} needs --alibi-scaling", factor);
+    const bool may_be_one = scaling == Scaling::kNone || scaling == Scaling::kDynamic;
+    require_usage((may_be_one ? factor >= 1 : factor > 1) && factor <= kMostScaling,
+                  "--alibi-scaling-factor: {} is not {} 1 and at most {}, as --alibi-scaling {} needs it. It is the "
+                  "length to be reached over the training length, e.g. 4",
+                  factor, may_be_one ? "at least" : "above", kMostScaling, name);
+  }
 };
+
+// w_h above; 0 for slopes that are not positive.
+std::vector<double> flatness(std::span<const float> slopes) {
+  double least = HUGE_VAL, most = 0;
+  for (const float m : slopes)
+    if (m > 0) least = std::min<double>(least, m), most = std::max<double>(most, m);
+  std::vector<double> flat;
+  for (const float m : slopes)
+    flat.push_back(m <= 0 ? 0 : most == least ? 1 : std::log(most / m) / std::log(most / least));
+  return flat;
+}
 
 class Alibi : public Position {
  public:
   Alibi(const AlibiOptions& options, const PositionShape& shape)
-      : learned_(options.learned), fixed_(options.slopes_of(shape.heads)), slopes_(fixed_) {}
+      : learned_(options.learned),
+        scaling_(options.scaling),
+        factor_(options.factor),
+        train_length_(static_cast<double>(shape.train_length)),
+        fixed_(options.slopes_of(shape.heads)),
+        slopes_(fixed_),
+        by_query_(shape.heads) {
+    options.check_scaling();
+    scale_slopes();
+  }
 
   std::vector<PositionTensor> tensors() const override {
     if (!learned_) return {};
@@ -66,8 +120,21 @@ class Alibi : public Position {
     if (learned_) slopes_ = values[0], d_slopes_ = grads[0];
   }
 
+  void prepare(int64_t first, int64_t last) override {
+    scale_slopes();
+    if (scaling_ != Scaling::kDynamic) return;
+    by_query_.cover(first, last, [this](int64_t p, float* row) {
+      const double reached = factor_ * static_cast<double>(p + 1) / train_length_ - (factor_ - 1);
+      for (size_t h = 0; h < slopes_.size(); ++h) row[h] = scaled(h, std::max(1.0, reached));
+    });
+  }
+
   DistanceBias bias(int64_t) const override {
-    return {.kind = DistanceBias::Kind::kLinear, .slopes = slopes_, .table = {}, .wants_gradient = learned_};
+    DistanceBias bias{.kind = DistanceBias::Kind::kLinear, .slopes = slopes_};
+    bias.wants_gradient = learned_ && scaling_ == Scaling::kNone;
+    if (!scaled_.empty()) bias.slopes = scaled_;
+    if (scaling_ == Scaling::kDynamic) bias.query_slopes = by_query_.rows(), bias.first = by_query_.first();
+    return bias;
   }
 
   // b_h(d) = -m_h d   =>   dm_h = -sum_d d * db_h(d)
@@ -81,10 +148,25 @@ class Alibi : public Position {
   }
 
  private:
+  // m_h a^(-w_h)
+  float scaled(size_t h, double a) const { return static_cast<float>(slopes_[h] * std::pow(a, -flatness_[h])); }
+
+  void scale_slopes() {
+    if (scaling_ == Scaling::kNone) return;
+    flatness_ = scaling_ == Scaling::kLinear ? std::vector<double>(slopes_.size(), 1) : flatness(slopes_);
+    scaled_.clear();
+    for (size_t h = 0; h < slopes_.size() && scaling_ != Scaling::kDynamic; ++h) scaled_.push_back(scaled(h, factor_));
+  }
+
   bool learned_;
+  Scaling scaling_;
+  double factor_, train_length_;
   std::vector<float> fixed_;  // [H]
   std::span<const float> slopes_;
   std::span<float> d_slopes_;
+  std::vector<double> flatness_;  // [H] w
+  std::vector<float> scaled_;     // [H] linear, ntk
+  PositionRows by_query_;         // [positions, H] dynamic
 };
 
 std::unique_ptr<Position> AlibiOptions::make(const PositionShape& shape) const {

@@ -98,6 +98,8 @@ class PositionOptions {
   virtual ~PositionOptions() = default;
   // Declares them; names begin with the method's.
   virtual void fields(Options& o) { (void)o; }
+  // Declares those of running a trained model, with names of the same kind. No training knows them, and no checkpoint.
+  virtual void running_fields(Options& o) { (void)o; }
   // The method at work. Error(kUsage) names the option that does not fit.
   virtual std::unique_ptr<Position> make(const PositionShape& shape) const = 0;
   virtual std::unique_ptr<PositionOptions> clone() const = 0;
@@ -130,6 +132,11 @@ class PositionSettings {
   PositionSettings(const PositionSettings& other);
   PositionSettings& operator=(const PositionSettings& other);
   void fields(Options& o);
+  void running_fields(Options& o);
+  // Takes the options of running from `other`. Error(kUsage) where one is set that belongs to another method than `method`.
+  void run_as(const PositionSettings& other, const std::string& method);
+  // Those of them that are set, as typed: "alibi-scaling ntk, alibi-scaling-factor 4"; "" where none is.
+  std::string running_text() const;
   std::unique_ptr<Position> make(const std::string& method, const PositionShape& shape) const;
 
  private:

@@ -68,6 +68,7 @@ OptionValues configuration_of(const RunRecord& run) {
   const EvalRecord& eval = run.evals.front();
   if (eval.step) all["step"] = fmt::to_string(*eval.step);
   all["evaluated in"] = eval.precision.value_or("f32");
+  all["scaling"] = eval.scaling.value_or("none");
   if (eval.data) all["text"] = eval.data->substr(0, 8);
   return all;
 }

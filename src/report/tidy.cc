@@ -10,7 +10,7 @@ namespace {
 // How a number was taken, as far as it applies.
 struct Taken {
   OptionalCount length{}, stride{}, step{}, from{}, to{}, tokens{};
-  std::string mode{}, split{}, score{}, precision{};
+  std::string mode{}, split{}, score{}, precision{}, scaling{};
 };
 
 struct Number {
@@ -27,7 +27,7 @@ class Rows {
  public:
   Rows() {
     out_ =
-        "run,label,position,variant,train_length,seed,quantity,length,mode,stride,split,score,precision,step,from,to,"
+        "run,label,position,variant,train_length,seed,quantity,length,mode,stride,split,score,precision,scaling,step,from,to,"
         "tokens,value,standard_error,low,high\r\n";
   }
 
@@ -46,6 +46,7 @@ class Rows {
                                   csv_words(t.split),
                                   csv_words(t.score),
                                   csv_words(t.precision),
+                                  csv_words(t.scaling),
                                   text(t.step),
                                   text(t.from),
                                   text(t.to),
@@ -94,7 +95,8 @@ void add_evaluations(Rows& rows, const RunRecord& run) {
                   .mode = name_of(kWindowModes, e.mode),
                   .split = e.split,
                   .score = name_of(kScored, e.score),
-                  .precision = e.precision.value_or("")};
+                  .precision = e.precision.value_or(""),
+                  .scaling = e.scaling.value_or("")};
     rows.add("loss", t, {.value = e.loss, .standard_error = e.standard_error});
     rows.add_known("perplexity", t, e.perplexity);
     rows.add_known("word_perplexity", t, e.word_perplexity);

@@ -70,11 +70,12 @@ RunRecord read_config(const RunDir& run) {
   return record;
 }
 
-// Evaluations of the same weights on the same text in the same precision.
+// Evaluations of the same weights on the same text in the same precision, with the same scaling of positions.
 struct Subject {
   std::optional<std::string> weights, data;
   OptionalCount step;
   std::string precision;
+  std::optional<std::string> scaling;
   bool operator==(const Subject&) const = default;
 };
 
@@ -103,7 +104,7 @@ std::vector<RunRecord> read_run(const RunDir& run) {
         EvaluationLine::from_json(lines[i], fmt::format("{}, record {}", run.evals().string(), i + 1));
     if (line.results.empty()) continue;
     const Subject subject{line.results[0].weights, line.results[0].data, line.results[0].step,
-                          line.results[0].precision.value_or("f32")};
+                          line.results[0].precision.value_or("f32"), line.results[0].scaling};
     const auto place = static_cast<size_t>(std::ranges::find(subjects, subject) - subjects.begin());
     if (place == subjects.size()) {
       records.push_back(common);
@@ -116,6 +117,7 @@ std::vector<RunRecord> read_run(const RunDir& run) {
     records[i].name += subjects[i].step ? fmt::format(", step {}", *subjects[i].step) : fmt::format(", {}", i + 1);
     if (subjects[i].data) records[i].name += fmt::format(", text {}", subjects[i].data->substr(0, 8));
     if (subjects[i].precision != "f32") records[i].name += ", " + subjects[i].precision;
+    if (subjects[i].scaling) records[i].name += ", " + *subjects[i].scaling;
   }
   return records;
 }

@@ -21,7 +21,7 @@ constexpr int64_t kOldestFormat = 1, kFormatVersion = 3;
 
 bool same_question(const EvalRecord& a, const EvalRecord& b) {
   return a.length == b.length && a.mode == b.mode && a.stride == b.stride && a.split == b.split && a.score == b.score &&
-         a.tokens == b.tokens;
+         a.tokens == b.tokens && a.scaling == b.scaling;
 }
 
 template <class V>
@@ -37,6 +37,7 @@ void fields(V& v, EvalRecord& e) {
   v("step", e.step, kAnyCount);
   v("precision", e.precision);
   v("arithmetic", e.arithmetic);
+  v("scaling", e.scaling);
   v("loss", e.loss, kNotNegative);
   v("standard_error", e.standard_error, kNotNegative);
   v("perplexity", e.perplexity, kNotNegative);

@@ -35,13 +35,16 @@ struct EvalRecord {
   OptionalCount step{};
   std::optional<std::string> precision{};   // of the operands of products: "f32", "bf16"
   std::optional<std::string> arithmetic{};  // the instructions that products used
+  // What the position method did otherwise than in training: "alibi-scaling ntk, alibi-scaling-factor 4". Null: nothing.
+  std::optional<std::string> scaling{};
   OptionalNumber loss{}, standard_error{}, perplexity{}, word_perplexity{}, bits_per_byte{}, tokens_per_second{};
   OptionalCount peak_memory_bytes{};
   // Mean losses of equal stretches of the scored tokens, in stream order. Two evaluations of the same tokens have the same
   // stretches: their differences are paired.
   std::vector<double> blocks{};
 };
-// The same windows over the same number of tokens of the same split, whatever the answers and whoever gave them.
+// The same windows over the same number of tokens of the same split, with the same scaling of positions, whatever the
+// answers and whoever gave them.
 bool same_question(const EvalRecord& a, const EvalRecord& b);
 
 // Mean loss of tokens that have t tokens of context before them, from <= t < to.

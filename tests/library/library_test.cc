@@ -45,8 +45,7 @@ class Library : public testing::Test {
 
   Evaluated evaluated(LoadedModel& loaded, const TokenSet& set, const EvaluationCallbacks& callbacks) {
     const TokenFile& stream = set.split("valid");
-    const EvaluationPlan plan = plan_evaluations(
-        {.lengths = {24, 48}}, {.train_length = 24, .max_length = loaded.model->position().max_length()}, stream);
+    const EvaluationPlan plan = plan_evaluations({.lengths = {24, 48}}, reach_of(*loaded.model), stream);
     return evaluate(context_, {*loaded.model}, stream, plan, callbacks);
   }
 

@@ -141,6 +141,7 @@ TEST(Tidy, OneRowPerNumber) {
                 .tokens = 1000,
                 .step = 100,
                 .precision = "f32",
+                .scaling = "alibi-scaling ntk, alibi-scaling-factor 4",
                 .loss = 2.5,
                 .standard_error = 0.01,
                 .perplexity = 12.1825},
@@ -150,24 +151,25 @@ TEST(Tidy, OneRowPerNumber) {
   run.speeds = {{.work = "training", .length = 64, .median = 1000, .low = 900, .high = 1100, .rounds = 3}};
   results.runs = {run};
   const auto rows = read_csv(tidy_csv(results));
-  for (const auto& row : rows) ASSERT_EQ(row.size(), 21u);
+  for (const auto& row : rows) ASSERT_EQ(row.size(), 22u);
   EXPECT_THAT(rows[0], ElementsAre("run", "label", "position", "variant", "train_length", "seed", "quantity", "length",
-                                   "mode", "stride", "split", "score", "precision", "step", "from", "to", "tokens",
-                                   "value", "standard_error", "low", "high"));
+                                   "mode", "stride", "split", "score", "precision", "scaling", "step", "from", "to",
+                                   "tokens", "value", "standard_error", "low", "high"));
   const auto has = [&](const std::string& line) {
     auto fields = read_csv("r1,mine,alibi,v,64,7," + line + "\r\n")[0];
     EXPECT_THAT(rows, Contains(fields));
   };
-  has("train_seconds,64,,,,,,100,,,6400,12.5,,,");
-  has("training_loss,64,,,,,,10,,,640,3.25,,,");
-  has("valid_loss,64,,,,,,10,,,640,3.5,,,");
-  has("valid_loss,128,,,,,,10,,,640,3.75,,,");
-  has("loss,128,nonoverlapping,128,valid,same,f32,100,,,1000,2.5,0.01,,");
-  has("perplexity,128,nonoverlapping,128,valid,same,f32,100,,,1000,12.1825,,,");
-  has("loss,256,nonoverlapping,256,valid,same,,,,,1000,,,,");
-  has("position_loss,,,,,,,,0,1,10,5,0.5,,");
-  has("beyond,128,,,,,,,,,,-0.1,0.02,,");
-  has("training_speed,64,,,,,,,,,,1000,,900,1100");
+  has("train_seconds,64,,,,,,,100,,,6400,12.5,,,");
+  has("training_loss,64,,,,,,,10,,,640,3.25,,,");
+  has("valid_loss,64,,,,,,,10,,,640,3.5,,,");
+  has("valid_loss,128,,,,,,,10,,,640,3.75,,,");
+  has("loss,128,nonoverlapping,128,valid,same,f32,\"alibi-scaling ntk, alibi-scaling-factor 4\",100,,,1000,2.5,0.01,,");
+  has("perplexity,128,nonoverlapping,128,valid,same,f32,\"alibi-scaling ntk, alibi-scaling-factor "
+      "4\",100,,,1000,12.1825,,,");
+  has("loss,256,nonoverlapping,256,valid,same,,,,,,1000,,,,");
+  has("position_loss,,,,,,,,,0,1,10,5,0.5,,");
+  has("beyond,128,,,,,,,,,,,-0.1,0.02,,");
+  has("training_speed,64,,,,,,,,,,,1000,,900,1100");
   EXPECT_EQ(rows.size(), 13u);
 }
 
@@ -177,7 +179,7 @@ TEST(Tidy, HostileNamesAreTextOfOneField) {
     results.runs.push_back({.name = name, .position = "none", .train_length = 8, .parameters = 5});
   std::vector<std::string> names;
   for (const auto& row : read_csv(tidy_csv(results))) {
-    ASSERT_EQ(row.size(), 21u);
+    ASSERT_EQ(row.size(), 22u);
     names.push_back(row[0]);
   }
   EXPECT_THAT(names, ElementsAre("run", "'=1+1", "'+x", "'-x", "'@x", "a,\"b\"\r\nc"));
