@@ -76,6 +76,18 @@ Generated Model::generate(std::span<const int32_t> prompt, const GenerationConfi
   return longshot::generate(state_->context, state_->loaded, prompt, config, callbacks);
 }
 
+ScoredStream Model::score_unbounded(const TextReader& read, const UnboundedConfig& config,
+                                    const ScoreStreamCallbacks& callbacks) {
+  return longshot::score_unbounded(state_->context, state_->loaded, read, config, callbacks);
+}
+
+GeneratedStream Model::generate_unbounded(const StreamRequest& request, const UnboundedConfig& config,
+                                          const GenerateStreamCallbacks& callbacks) {
+  return longshot::generate_unbounded(state_->context, state_->loaded, request, config, callbacks);
+}
+
+void Model::run_with(const PositionSettings& settings) { state_->loaded.model->run_with(settings); }
+
 ScoredText Model::score_text(std::string_view text, const Watch& watch) {
   return longshot::score_text(state_->context, state_->loaded, text, watch);
 }

@@ -32,6 +32,7 @@
 #include "experiment/experiment.h"   // run_experiment
 #include "generate/generator.h"      // GenerationConfig, Generated
 #include "generate/score.h"          // ScoredText
+#include "generate/unbounded.h"      // UnboundedConfig, score_unbounded, generate_unbounded
 #include "kernels/attention_call.h"  // Attention: forward and backward on plain pointers
 #include "report/report.h"           // gather_results, write_report
 #include "run/loaded_model.h"        // load_model, for evaluate
@@ -65,6 +66,13 @@ class Model {
   // Samples that continue `prompt`, drawn token by token on top of a key/value cache.
   Generated generate(std::span<const int32_t> prompt, const GenerationConfig& config,
                      const GenerationCallbacks& callbacks = {});
+  // The same of streams without end, in memory that stays the same.
+  ScoredStream score_unbounded(const TextReader& read, const UnboundedConfig& config,
+                               const ScoreStreamCallbacks& callbacks = {});
+  GeneratedStream generate_unbounded(const StreamRequest& request, const UnboundedConfig& config,
+                                     const GenerateStreamCallbacks& callbacks = {});
+  // Runs with a position method's options of running, e.g. alibi-scaling: see PositionSettings::running_fields.
+  void run_with(const PositionSettings& settings);
 
  private:
   struct State;

@@ -9,6 +9,7 @@
 #include "cli/model_options.h"
 #include "cli/prompt.h"
 #include "generate/generator.h"
+#include "generate/unbounded.h"
 
 namespace longshot {
 namespace {
@@ -21,8 +22,12 @@ class GenerateCommand : public Command {
     o.add("prompt", prompt_, "text to continue; without it --prompt-file, or standard input");
     o.add("prompt-file", prompt_file_, "a file that holds the text to continue");
     config_.fields(o);
+    unbounded_.fields(o);
     o.group("");
-    o.add("json", json_, "print one JSON object: text, ids and ln p of every sample");
+    o.add("json", json_,
+          "print one JSON object: text, ids and ln p of every sample; --unbounded: one a line for each token, then one "
+          "of "
+          "the whole");
     model_.fields(o);
   }
 
@@ -51,6 +56,7 @@ class GenerateCommand : public Command {
   int answer(ModelSession& session, const std::string& text) {
     const std::vector<int32_t> prompt = session.tokenizer().encode(text);
     print_heading(session.loaded, prompt);
+    if (unbounded_.on) return stream(session, text, prompt);
     GenerationCallbacks callbacks;
     callbacks.should_stop = stop_requested;
     const bool stream = !json_ && config_.samples == 1;
@@ -71,6 +77,39 @@ class GenerateCommand : public Command {
     }
     flush_output();
     print_times(made);
+    return stop_requested() ? 1 : 0;
+  }
+
+  int stream(ModelSession& session, const std::string& text, const std::vector<int32_t>& prompt) const {
+    GenerateStreamCallbacks callbacks;
+    callbacks.should_stop = stop_requested;
+    callbacks.on_token = [&](const GeneratedToken& t) {
+      if (json_) {
+        fmt::print("{}\n", dump_json(Json{{"id", t.id}, {"log_probability", t.log_p}, {"text", t.text}}));
+      } else if (!t.text.empty()) {
+        fmt::print("{}", shown_text(t.text));
+        flush_output();
+      }
+    };
+    if (!json_) fmt::print("{}", shown_text(text));
+    const GeneratedStream made =
+        generate_unbounded(session.context, session.loaded, {prompt, config_}, unbounded_, callbacks);
+    if (json_) {
+      fmt::print("{}\n", dump_json(Json{{"model", args[0]},
+                                        {"prompt_tokens", prompt.size()},
+                                        {"tokens", made.unbounded.tokens},
+                                        {"seconds", made.unbounded.seconds},
+                                        {"seconds_to_first_token", made.first_seconds},
+                                        {"ended_by", name_of(kEndings, made.ended)},
+                                        {"unbounded", made.unbounded.to_json()}}));
+    } else {
+      fmt::print("\n");
+    }
+    flush_output();
+    const double rest = std::max(made.unbounded.seconds - made.first_seconds, 1e-9);
+    fmt::print(stderr, "{} tokens, {} tokens/s; the first after {:.3f} s; ended by: {}\n{}\n", made.unbounded.tokens,
+               count_text(static_cast<double>(std::max<int64_t>(made.unbounded.tokens - 1, 0)) / rest),
+               made.first_seconds, name_of(kEndings, made.ended), made.unbounded.text());
     return stop_requested() ? 1 : 0;
   }
 
@@ -114,6 +153,7 @@ class GenerateCommand : public Command {
 
   std::string prompt_, prompt_file_;
   GenerationConfig config_;
+  UnboundedConfig unbounded_;
   bool json_ = false;
   ModelOptions model_;
 };

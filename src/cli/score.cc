@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -11,7 +13,9 @@
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/prompt.h"
+#include "data/text_input.h"
 #include "evaluate/summary.h"
+#include "generate/unbounded.h"
 #include "report/score_page.h"
 
 namespace longshot {
@@ -24,15 +28,21 @@ class ScoreCommand : public Command {
   Arguments arguments() const override { return {"RUN FILE", 2, 2}; }
 
   void options(Options& o) override {
-    o.add("json", json_, "print JSON instead of text");
+    o.add("json", json_,
+          "print JSON instead of text; --unbounded: one object a line for each token, then one of the whole");
     o.add("html", html_, "write the coloured text to this file, a page that needs nothing else");
+    o.add("summary", summary_, "print what the whole text costs, not every token");
+    unbounded_.fields(o);
+    o.group("");
     model_.fields(o);
   }
 
   int run() override {
     if (!html_.empty()) require_writable(html_);
+    require_usage(!unbounded_.on || html_.empty(), "--html holds a whole text, which --unbounded does not");
     Progress progress;
     ModelSession session(model_, args[0], progress);
+    if (unbounded_.on) return stream(session, progress);
     const std::string text = read_prompt(args[1]);
     ScoredText scored;
     try {
@@ -48,6 +58,80 @@ class ScoreCommand : public Command {
   }
 
  private:
+  // A file, or standard input, never as a whole.
+  static TextReader reader(const std::string& path) {
+    if (path == "-") return [](std::span<char> out) { return std::fread(out.data(), 1, out.size(), stdin); };
+    return [input = std::shared_ptr<TextInput>(open_text(path))](std::span<char> out) { return input->read(out); };
+  }
+
+  int stream(ModelSession& session, Progress& progress) {
+    ScoreStreamCallbacks callbacks;
+    callbacks.should_stop = stop_requested;
+    callbacks.on_token = [&](int64_t index, const ScoredToken& t) {
+      if (summary_) return;
+      progress.clear();
+      json_ ? print_token_json(t) : print_token(index, t);
+    };
+    callbacks.on_progress = [&](int64_t tokens, double loss) {
+      progress.show(fmt::format("{} tokens, loss {:.4f}", tokens, loss));
+      flush_output();
+    };
+    const ScoredStream scored =
+        score_unbounded(session.context, session.loaded, reader(args[1]), unbounded_, callbacks);
+    progress.clear();
+    if (!scored.finished) progress.note("stopped; what follows is of the text so far");
+    json_ ? print_stream_json(session.loaded, scored) : print_stream(session.loaded, scored);
+    flush_output();
+    return scored.finished ? 0 : 1;
+  }
+
+  static void print_token(int64_t index, const ScoredToken& t) {
+    if (::isatty(STDOUT_FILENO)) {
+      fmt::print("\x1b[48;5;{}m{}\x1b[0m", colour(bits(t.loss)), printable(t.text, true));
+    } else {
+      fmt::print("{}\t{:.4f}\t{}\n", index, bits(t.loss), printable(t.text));
+    }
+  }
+
+  static void print_token_json(const ScoredToken& t) {
+    fmt::print("{}\n", dump_json(Json{{"id", t.id}, {"text", t.text}, {"bits", bits(t.loss)}}));
+  }
+
+  void print_stream(const LoadedModel& loaded, const ScoredStream& s) const {
+    const int64_t length = loaded.info.model.length;
+    fmt::print("{}{} tokens, {} bytes, in one stream: {}\n", summary_ ? "" : "\n", s.unbounded.tokens, s.bytes,
+               length_label(s.unbounded.tokens, length));
+    fmt::print("{}\n", costs(s.loss, s.bits_per_byte()));
+    fmt::print("{} tokens/s; {}\n", count_text(static_cast<double>(s.unbounded.tokens) / s.unbounded.seconds),
+               s.unbounded.text());
+    print_by_context(s.per_position, length);
+  }
+
+  void print_stream_json(const LoadedModel& loaded, const ScoredStream& s) const {
+    fmt::print("{}\n", dump_json(Json{{"model", args[0]},
+                                      {"train_length", loaded.info.model.length},
+                                      {"tokens", s.unbounded.tokens},
+                                      {"bytes", s.bytes},
+                                      {"loss", s.loss},
+                                      {"perplexity", std::exp(s.loss)},
+                                      {"bits_per_byte", s.bits_per_byte()},
+                                      {"seconds", s.unbounded.seconds},
+                                      {"unbounded", s.unbounded.to_json()}}));
+  }
+
+  static std::string costs(double loss, double bits_per_byte) {
+    return fmt::format("loss {:.4f} nats per token, perplexity {:.3f}, {:.4f} bits per byte", loss, std::exp(loss),
+                       bits_per_byte);
+  }
+
+  static void print_by_context(const std::vector<PositionLoss>& bins, int64_t train_length) {
+    fmt::print("\n{:>14} {:>8} {:>10}\n", "context", "tokens", "bits");
+    for (const PositionLoss& p : bins) {
+      fmt::print("{:>14} {:>8} {:>10.3f}{}\n", fmt::format("{}..{}", p.from, p.to - 1), p.tokens,
+                 p.loss.value_or(NAN) / std::log(2.0), p.from >= train_length ? "  beyond training length" : "");
+    }
+  }
+
   static std::vector<float> losses_of(const ScoredText& scored) {
     std::vector<float> losses;
     losses.reserve(scored.tokens.size());
@@ -59,29 +143,16 @@ class ScoreCommand : public Command {
     const auto tokens = static_cast<int64_t>(s.tokens.size());
     return {
         fmt::format("{} tokens, {} bytes, in one window: {}", tokens, s.bytes, length_label(tokens, s.train_length)),
-        fmt::format("loss {:.4f} nats per token, perplexity {:.3f}, {:.4f} bits per byte", s.loss(), std::exp(s.loss()),
-                    s.bits_per_byte())};
+        costs(s.loss(), s.bits_per_byte())};
   }
 
   // On a terminal the text in colours, elsewhere a line per token; then what it costs by position.
   void print_text(const ScoredText& scored) const {
-    const bool colours = ::isatty(STDOUT_FILENO);
-    for (size_t i = 0; i < scored.tokens.size(); ++i) {
-      const ScoredToken& t = scored.tokens[i];
-      if (colours) {
-        fmt::print("\x1b[48;5;{}m{}\x1b[0m", colour(bits(t.loss)), printable(t.text, true));
-      } else {
-        fmt::print("{}\t{:.4f}\t{}\n", i, bits(t.loss), printable(t.text));
-      }
-    }
-    fmt::print("\n");
-    for (const std::string& fact : facts(scored)) fmt::print("{}\n", fact);
-    fmt::print("\n{:>14} {:>8} {:>10}\n", "context", "tokens", "bits");
     const auto n = static_cast<int64_t>(scored.tokens.size());
-    for (const PositionLoss& p : loss_by_position(losses_of(scored), n)) {
-      fmt::print("{:>14} {:>8} {:>10.3f}{}\n", fmt::format("{}..{}", p.from, p.to - 1), p.tokens,
-                 p.loss.value_or(NAN) / std::log(2.0), p.from >= scored.train_length ? "  beyond training length" : "");
-    }
+    for (int64_t i = 0; i < n && !summary_; ++i) print_token(i, scored.tokens[static_cast<size_t>(i)]);
+    if (!summary_) fmt::print("\n");
+    for (const std::string& fact : facts(scored)) fmt::print("{}\n", fact);
+    print_by_context(loss_by_position(losses_of(scored), n), scored.train_length);
     flush_output();
   }
 
@@ -102,8 +173,11 @@ class ScoreCommand : public Command {
               {"bits_per_byte", scored.bits_per_byte()},
               {"seconds", scored.seconds},
               {"surprisal", Json::array()}};
-    for (const ScoredToken& t : scored.tokens)
+    if (summary_) json.erase("surprisal");
+    for (size_t i = 0; i < scored.tokens.size() && !summary_; ++i) {
+      const ScoredToken& t = scored.tokens[i];
       json["surprisal"].push_back({{"id", t.id}, {"text", t.text}, {"bits", bits(t.loss)}});
+    }
     fmt::print("{}\n", dump_json(json, 2));
     flush_output();
   }
@@ -114,8 +188,9 @@ class ScoreCommand : public Command {
     write_atomically(html_, score_page_html(page));
   }
 
-  bool json_ = false;
+  bool json_ = false, summary_ = false;
   std::string html_;
+  UnboundedConfig unbounded_;
   ModelOptions model_;
 };
 
