@@ -1,6 +1,7 @@
 #include "base/workspace.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -39,6 +40,13 @@ Workspace& Workspace::operator=(Workspace&& other) noexcept {
 
 Workspace::~Workspace() {
   if (base_) ::munmap(base_, bytes_);
+}
+
+void Workspace::release(std::span<std::byte> part) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(part.data()), end = begin + part.size();
+  const uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 size_t peak_memory_bytes() {

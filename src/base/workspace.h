@@ -43,6 +43,8 @@ class Workspace {
   Workspace& operator=(Workspace&& other) noexcept;
   ~Workspace();
   size_t bytes() const { return bytes_; }
+  // Gives the pages that lie wholly inside back to the system. What is read there from now on is 0.
+  static void release(std::span<std::byte> part);
 
   static size_t measure(const std::function<void(Layout&)>& layout);
 

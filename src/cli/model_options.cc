@@ -5,10 +5,19 @@
 
 namespace longshot {
 
+namespace {
+
+constexpr Choice<std::optional<WeightType>> kStored[] = {
+    {"auto", {}}, {"f32", WeightType::kF32}, {"bf16", WeightType::kBf16}, {"int8", WeightType::kInt8}};
+
+}  // namespace
+
 void ModelOptions::fields(Options& o) {
   o.add("attention-epsilon", epsilon, "far keys left out below this share of attention; empty: the model's own");
   o.add("precision", precision, kPrecisions, "of the numbers that are multiplied, whatever the model was trained in");
   position.running_fields(o);
+  o.add("weights", weights, kStored,
+        "how matrices are stored: half and a quarter of the memory, and the faster text comes; auto: as --precision");
   o.add("threads", threads, "0: all cores, shared with other runs on this machine");
 }
 
@@ -17,15 +26,25 @@ void ModelOptions::validate() const {
                 epsilon.value_or(0));
 }
 
+WeightType ModelOptions::stored() const {
+  return weights.value_or(precision == Precision::kBf16 ? WeightType::kBf16 : WeightType::kF32);
+}
+
 ModelSession::ModelSession(const ModelOptions& options, const std::string& run, Progress& progress)
     : context(options.threads) {
   options.validate();
   context.set_precision(options.precision);
   if (options.threads == 0) context.share_cores();
   catch_stop_signals();
-  loaded = load_model(run, watched(progress, "reading the model"));
+  loaded = load_model(run, watched(progress, "reading the model"), options.stored());
   progress.clear();
   loaded.model->run_with(options.position);
+  if (options.stored() != WeightType::kF32) {
+    const Parameters& parameters = loaded.model->parameters();
+    progress.note(fmt::format("weights in {}: {}, in f32 {}", name_of(kWeightTypes, options.stored()),
+                              bytes_text(static_cast<double>(parameters.bytes())),
+                              bytes_text(4.0 * static_cast<double>(parameters.count()))));
+  }
   if (options.epsilon) loaded.model->set_attention_epsilon(*options.epsilon);
 }
 

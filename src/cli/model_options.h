@@ -13,11 +13,14 @@ namespace longshot {
 struct ModelOptions {
   std::optional<double> epsilon{};
   Precision precision = Precision::kF32;
+  std::optional<WeightType> weights{};
   int threads = 0;
   PositionSettings position{};  // its options of running
 
   void fields(Options& o);
   void validate() const;
+  // As asked for, or as the precision has it.
+  WeightType stored() const;
 };
 
 // The model of a run and what it runs on, as the options ask. From here on Ctrl-C asks for a clean end.

@@ -16,6 +16,12 @@
 namespace longshot {
 namespace {
 
+// ", int8 weights", where they are not the floats of training.
+std::string stored_text(const Transformer& model) {
+  const WeightType type = model.parameters().stored().value_or(WeightType::kF32);
+  return type == WeightType::kF32 ? "" : fmt::format(", {} weights", name_of(kWeightTypes, type));
+}
+
 // Tokens that every length cuts into whole windows, as many as there are. Where lengths share no such number, the longest
 // has whole windows, and the last one of another length is shorter.
 int64_t tokens_in_common(const std::vector<int64_t>& lengths, int64_t available) {
@@ -185,7 +191,7 @@ Evaluated evaluate(Context& context, const Subject& subject, const TokenFile& st
       record.weights = subject.weights;
       record.step = subject.step;
       record.precision = name_of(kPrecisions, context.precision());
-      record.arithmetic = arithmetic(context);
+      record.arithmetic = arithmetic(context) + stored_text(subject.model);
       record.tokens_per_second = static_cast<double>(e.tokens) / std::max(scores.seconds, 1e-9);
       record.peak_memory_bytes = static_cast<int64_t>(peak_memory_bytes());
       callbacks.on_done({record, scores.tiles});

@@ -10,9 +10,12 @@
 
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
+#include <vector>
 
 #include "kernels/bf16_x86.h"
+#include "kernels/few_rows.h"
 #include "kernels/gemm_steps.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -98,10 +101,31 @@ void pack_strip(const Strip& from, const Step& s, Operand operand, uint16_t* to)
   }
 }
 
+// Tiles of a stored matrix: as they lie, where it has them.
+void pack_stored(const Product& g, const Step& s, int64_t column, uint16_t* to) {
+  if (g.form == Form::kNT && g.stored.type == WeightType::kBf16) {
+    const std::byte* panel = g.stored.outputs(column, g.n - column).data;
+    const auto skipped = static_cast<size_t>(s.k * kPanel),
+               count = static_cast<size_t>(TileKernel::panel_numbers(s.depth));
+    std::memcpy(to, panel + skipped * sizeof(uint16_t), count * sizeof(uint16_t));
+    return;
+  }
+  float tile[kTileNumbers];
+  for (int64_t k = 0; k < s.depth; k += kTileDepth, to += kTileNumbers) {
+    const int64_t depth = std::min(kTileDepth, s.depth - k);
+    expand(g, {column, s.k + k, depth}, tile);
+    pack_tile_x86({tile, kPanel, false, kTileLanes, depth}, Operand::kB, to);
+  }
+}
+
 void TileKernel::pack(const Product& g, const Step& s, Shares::Range panels, float* packed) {
   auto* to = reinterpret_cast<uint16_t*>(packed);
   for (int64_t p = panels.first; p < panels.last; ++p, to += panel_numbers(s.depth)) {
     const int64_t column = s.j + p * kPanel;
+    if (g.stored.data) {
+      pack_stored(g, s, column, to);
+      continue;
+    }
     pack_strip({g.b, g.form == Form::kNT, column, std::min(kPanel, g.n - column)}, s, Operand::kB, to);
   }
 }
@@ -136,7 +160,8 @@ class BlockProducts {
   }
   int64_t size() const { return session_ ? 2 * kTileLanes : kTileLanes; }  // of a block's sides, at most
   void block(const TileBlock& p, int64_t rows, int64_t columns) {
-    with_whole_tiles(p, rows, columns, edge_, [&](const TileBlock& whole, int64_t strips, int64_t panels) {
+    with_whole_tiles(p, rows, columns, edge_, [&](TileBlock whole, int64_t strips, int64_t panels) {
+      whole.rows = std::min(kTileLanes, rows);
       session_ ? session_->block(whole, strips, panels) : pairs_block(whole);
     });
   }
@@ -167,6 +192,14 @@ void TileKernel::multiply(const Product& g, const Step& s, const Block& at) cons
       products.block(p, std::min(size, at.rows - i), std::min(size, s.columns - j));
     }
   }
+}
+
+// Rounded floats for few_rows_product().
+void few_rounded_rows(Context& context, ConstMat x, const Panels& w, Mat y) {
+  std::vector<float> memory(static_cast<size_t>(x.rows * x.cols));
+  const Mat rounded(memory.data(), x.rows, x.cols);
+  for (int64_t r = 0; r < x.rows; ++r) round_to_bf16(x.row(r), rounded.row(r), x.cols);
+  few_rows_product(context, rounded, w, y);
 }
 
 // A and B rounded into scratch memory, A as it lies, panels of B one after the other.
@@ -219,6 +252,33 @@ void pack_tile(const TileSource& from, Operand operand, uint16_t* tile) {
       tile[at] = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
     }
   }
+}
+
+// A in strips for all threads; panels of B are tiles already, and sums go over the whole inner dimension.
+void few_rows_bf16(Context& context, ConstMat x, const Panels& w, Mat y, Bf16Path path) {
+  if (x.rows == 0) return;
+  if (path == Bf16Path::kRounded) return few_rounded_rows(context, x, w, y);
+  const ZoneTimer timer(context, Zone::kGemm);
+  const int64_t steps = TileKernel::steps(w.in), apart = TileKernel::panel_numbers(w.in);
+  const int64_t strips = TileKernel::strips(x.rows), packed = strips * TileKernel::panel_floats(w.in);
+  float* scratch = context.scratch(packed + context.threads() * BlockProducts::kEdgeFloats).data();
+  auto* a = reinterpret_cast<uint16_t*>(scratch);
+  for (int64_t i = 0; i < strips; ++i) {
+    const int64_t row = i * kTileLanes;
+    pack_strip({x, true, row, std::min(kTileLanes, x.rows - row)}, {0, 0, 0, w.in}, Operand::kA, a + i * apart);
+  }
+  const PanelPieces pieces(w, x.rows, context.active());
+  context.tasks(pieces.count, [&](int64_t piece, int thread) {
+    BlockProducts products(path == Bf16Path::kTiles, scratch + packed + thread * BlockProducts::kEdgeFloats);
+    const int64_t size = products.size(), end = std::min(pieces.first(piece + 1) * kPanel, w.out);
+    for (int64_t j = pieces.first(piece) * kPanel; j < end; j += size) {
+      const auto* b = reinterpret_cast<const uint16_t*>(w.data) + j / kPanel * apart;
+      for (int64_t i = 0; i < x.rows; i += size) {
+        products.block({a + i / kTileLanes * apart, apart, b, apart, steps, y.row(i) + j, y.stride, false},
+                       std::min(size, x.rows - i), std::min(size, end - j));
+      }
+    }
+  });
 }
 
 void tile_product_bf16(const TileProduct& p, Bf16Path path, float* scratch) {

@@ -7,6 +7,8 @@
 #include <cstdint>
 
 #include "base/context.h"
+#include "base/view.h"
+#include "kernels/panels.h"
 
 namespace longshot {
 
@@ -19,6 +21,9 @@ Bf16Path bf16_path();
 bool has_bf16_path(Bf16Path path);
 
 void multiply_bf16(Context& context, const Product& g, Bf16Path path);
+
+// few_rows_product() of x rounded to bf16 with a matrix stored in it: the bits of multiply_bf16().
+void few_rows_bf16(Context& context, ConstMat x, const Panels& w, Mat y, Bf16Path path = bf16_path());
 
 // tile_product() of operands rounded to bf16. `scratch`: tile_product_floats(m, n, k).
 void tile_product_bf16(const TileProduct& p, Bf16Path path, float* scratch);
@@ -50,6 +55,7 @@ struct TileBlock {
   float* c;
   int64_t c_stride;
   bool accumulate;
+  int64_t rows = kTileLanes;  // of a strip, that are wanted: the others may be left as they are
 };
 
 }  // namespace longshot

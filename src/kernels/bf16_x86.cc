@@ -130,6 +130,24 @@ struct TileConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
+// C[R, 16]: c, then by FMA the odd and the even product of each pair.
+template <int64_t R>
+void pairs_of_rows(const TileBlock& p) {
+  __m512 sum[R];
+  for (int64_t r = 0; r < R; ++r) sum[r] = p.accumulate ? _mm512_loadu_ps(p.c + r * p.c_stride) : _mm512_setzero_ps();
+  const uint16_t *a = p.a, *b = p.b;
+  for (int64_t step = 0; step < p.steps; ++step, a += kTileNumbers, b += kTileNumbers) {
+    for (int64_t pair = 0; pair < kTileDepth / 2; ++pair) {
+      const __m512i columns = _mm512_loadu_si512(b + pair * 2 * kTileLanes);
+      for (int64_t r = 0; r < R; ++r) {
+        const __m512i row = every_lane(a + r * kTileDepth + 2 * pair);
+        sum[r] = _mm512_dpbf16_ps(sum[r], reinterpret_cast<__m512bh>(row), reinterpret_cast<__m512bh>(columns));
+      }
+    }
+  }
+  for (int64_t r = 0; r < R; ++r) _mm512_storeu_ps(p.c + r * p.c_stride, sum[r]);
+}
+
 void configure_tiles() {
   alignas(64) static constexpr TileConfig config;
   _tile_loadconfig(&config);
@@ -165,20 +183,11 @@ void AmxSession::block(const TileBlock& p, int64_t strips, int64_t panels) {
 }
 
 void pairs_block(const TileBlock& p) {
-  __m512 sum[kTileLanes];
-  for (int64_t r = 0; r < kTileLanes; ++r)
-    sum[r] = p.accumulate ? _mm512_loadu_ps(p.c + r * p.c_stride) : _mm512_setzero_ps();
-  const uint16_t *a = p.a, *b = p.b;
-  for (int64_t step = 0; step < p.steps; ++step, a += kTileNumbers, b += kTileNumbers) {
-    for (int64_t pair = 0; pair < kTileDepth / 2; ++pair) {
-      const __m512i columns = _mm512_loadu_si512(b + pair * 2 * kTileLanes);
-      for (int64_t r = 0; r < kTileLanes; ++r) {
-        const __m512i row = every_lane(a + r * kTileDepth + 2 * pair);
-        sum[r] = _mm512_dpbf16_ps(sum[r], reinterpret_cast<__m512bh>(row), reinterpret_cast<__m512bh>(columns));
-      }
-    }
-  }
-  for (int64_t r = 0; r < kTileLanes; ++r) _mm512_storeu_ps(p.c + r * p.c_stride, sum[r]);
+  if (p.rows <= 1) return pairs_of_rows<1>(p);
+  if (p.rows <= 2) return pairs_of_rows<2>(p);
+  if (p.rows <= 4) return pairs_of_rows<4>(p);
+  if (p.rows <= 8) return pairs_of_rows<8>(p);
+  pairs_of_rows<kTileLanes>(p);
 }
 
 }  // namespace longshot

@@ -10,7 +10,7 @@ bool has_bf16_pairs();
 
 // REQUIRES for all of these: has_bf16_pairs().
 void pack_tile_x86(const TileSource& from, Operand operand, uint16_t* tile);
-// C[16, 16] by dot products of pairs.
+// C[rows, 16] by dot products of pairs.
 void pairs_block(const TileBlock& p);
 
 // Tiles belong to a thread. It has them while this lasts. REQUIRES: has_bf16_tiles().

@@ -19,6 +19,13 @@ void gather(Context& context, ConstMat from, RowList rows, float scale, Mat out)
   });
 }
 
+void gather(Context& context, const Weight& from, RowList rows, float scale, Mat out) {
+  if (!from.is_stored()) return gather(context, from.values, rows, scale, out);
+  context.ranges(out.rows, kRowGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) expand_row(from.stored, rows[static_cast<size_t>(i)], scale, out.row(i));
+  });
+}
+
 void scatter(Context& context, ConstMat from, RowList rows, float scale, Mat to) {
   context.ranges(from.rows, kRowGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {

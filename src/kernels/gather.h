@@ -5,6 +5,7 @@
 
 #include "base/context.h"
 #include "base/view.h"
+#include "kernels/product.h"
 
 namespace longshot {
 
@@ -12,6 +13,7 @@ using RowList = std::span<const int32_t>;
 
 // out[i] = scale from[rows[i]]
 void gather(Context& context, ConstMat from, RowList rows, float scale, Mat out);
+void gather(Context& context, const Weight& from, RowList rows, float scale, Mat out);
 // to[rows[i]] = scale from[i]. REQUIRES: no row twice.
 void scatter(Context& context, ConstMat from, RowList rows, float scale, Mat to);
 // to[rows[i]] += scale from[i]. A row may come twice: threads share out columns, so that the order of sums is fixed.

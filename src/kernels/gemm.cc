@@ -31,7 +31,9 @@ struct FloatKernel {
 void FloatKernel::pack(const Product& g, const Step& s, Shares::Range panels, float* to) const {
   const int64_t apart = panel_floats(s.depth), column = s.j + panels.first * kPanel, all = panels.last - panels.first;
   const int64_t columns = std::min(all * kPanel, g.n - column);
-  if (g.form == Form::kNT) {
+  if (g.stored.data) {
+    for (int64_t p = 0; p < all; ++p) expand(g, {column + p * kPanel, s.k, s.depth}, to + p * apart);
+  } else if (g.form == Form::kNT) {
     pack_panels(g.b.row(column) + s.k, g.b.stride, columns, s.depth, to);
   } else {
     copy_strips({.x = g.b.row(s.k) + column,
@@ -108,6 +110,20 @@ void multiply(Context& context, const Product& g) {
 
 }  // namespace
 
+void expand(const Product& g, const StoredPart& part, float* to) {
+  if (g.form == Form::kNT) return expand_panel(g.stored, {part.j / kPanel, part.k, part.depth}, to);
+  // Outputs are the inner dimension: 16 by 16 they are turned.
+  float square[kPanel * kPanel];
+  const int64_t columns = std::min(kPanel, g.n - part.j);
+  for (int64_t i = 0; i < part.depth;) {
+    const int64_t output = part.k + i, lane = output % kPanel, count = std::min(kPanel - lane, part.depth - i);
+    expand_panel(g.stored, {output / kPanel, part.j, columns}, square);
+    for (int64_t r = 0; r < count; ++r, ++i) {
+      for (int64_t c = 0; c < kPanel; ++c) to[i * kPanel + c] = c < columns ? square[c * kPanel + lane + r] : 0.0f;
+    }
+  }
+}
+
 void multiply_bf16(Context& context, const Product& g, Bf16Path path) {
   if (path == Bf16Path::kRounded) return multiply(context, g, FloatKernel{.rounded = true});
   multiply_packed_tiles(context, g, path == Bf16Path::kTiles);
@@ -120,6 +136,14 @@ void gemm_nt(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate) {
 void gemm_nn(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate) {
   assert(a.cols == b.rows);
   multiply(context, {Form::kNN, a, b, c, a.rows, b.cols, a.cols, accumulate});
+}
+void gemm_nt(Context& context, ConstMat a, const Panels& b, Mat c) {
+  assert(a.cols == b.in);
+  multiply(context, {Form::kNT, a, {}, c, a.rows, b.out, a.cols, false, b});
+}
+void gemm_nn(Context& context, ConstMat a, const Panels& b, Mat c) {
+  assert(a.cols == b.out);
+  multiply(context, {Form::kNN, a, {}, c, a.rows, b.in, a.cols, false, b});
 }
 void gemm_tn(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate) {
   assert(a.rows == b.rows);

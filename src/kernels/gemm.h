@@ -4,6 +4,7 @@
 #pragma once
 #include "base/context.h"
 #include "base/view.h"
+#include "kernels/panels.h"
 
 namespace longshot {
 
@@ -13,5 +14,9 @@ void gemm_nt(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate = 
 void gemm_nn(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate = false);
 // c = a^T b:  a[k, m], b[k, n], c[m, n]. Its weight's gradient: dW += dy^T x.
 void gemm_tn(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate = false);
+
+// The same with a stored matrix for B.
+void gemm_nt(Context& context, ConstMat a, const Panels& b, Mat c);
+void gemm_nn(Context& context, ConstMat a, const Panels& b, Mat c);
 
 }  // namespace longshot

@@ -5,6 +5,7 @@
 
 #include "base/context.h"
 #include "base/view.h"
+#include "kernels/panels.h"
 #include "kernels/tile_product.h"
 
 namespace longshot {
@@ -18,7 +19,14 @@ struct Product {
   Mat c;
   int64_t m, n, k;
   bool accumulate;
+  Panels stored = {};  // B, where it has data
 };
+
+// to[i, lane] = B[k + i, j + lane] of a stored B, for i < depth; j is a multiple of kPanel.
+struct StoredPart {
+  int64_t j, k, depth;
+};
+void expand(const Product& g, const StoredPart& part, float* to);
 
 // A part of the product: columns [j, j + columns) of C, inner dimension [k, k + depth).
 struct Step {

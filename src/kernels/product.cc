@@ -1,13 +1,33 @@
 #include "kernels/product.h"
 
+#include <cassert>
+
+#include "kernels/bf16.h"
+#include "kernels/few_rows.h"
 #include "kernels/gemm.h"
+#include "kernels/tile_product.h"
 
 namespace longshot {
 
-void product(Context& context, ConstMat x, const Weight& w, Mat y) { gemm_nt(context, x, w.values, y); }
+Weight Weight::outputs(int64_t first, int64_t count) const {
+  if (is_stored()) return {.stored = stored.outputs(first, count)};
+  return {.values = values.rows_from(first, count)};
+}
+
+bool Weight::can_begin_at(int64_t output) const { return !is_stored() || output % kPanel == 0; }
+
+void product(Context& context, ConstMat x, const Weight& w, Mat y) {
+  if (!w.is_stored()) return gemm_nt(context, x, w.values, y);
+  if (x.rows > few_rows()) return gemm_nt(context, x, w.stored, y);
+  if (context.precision() == Precision::kF32) return few_rows_product(context, x, w.stored, y);
+  if (w.stored.type == WeightType::kBf16) return few_rows_bf16(context, x, w.stored, y);
+  gemm_nt(context, x, w.stored, y);
+}
 
 void product_transposed(Context& context, ConstMat x, const Weight& w, Mat y, bool accumulate) {
-  gemm_nn(context, x, w.values, y, accumulate);
+  if (!w.is_stored()) return gemm_nn(context, x, w.values, y, accumulate);
+  assert(!accumulate);
+  gemm_nn(context, x, w.stored, y);
 }
 
 void product_gradient(Context& context, ConstMat dy, ConstMat x, Mat dw) { gemm_tn(context, dy, x, dw, true); }

@@ -2,20 +2,21 @@
 #pragma once
 #include "base/context.h"
 #include "base/view.h"
+#include "kernels/panels.h"
 
 namespace longshot {
 
-// A parameter matrix W[out, in] as products see it. How its numbers are stored is the kernels' own business; further
-// types, with their layouts and scales, enter here and in product.cc.
+// A parameter matrix W[out, in] as products see it: rows of floats, which can be trained, or stored for running.
 struct Weight {
-  enum class Type { kF32 };
-  Type type = Type::kF32;
-  ConstMat values;  // kF32: [out, in]
+  ConstMat values{};  // [out, in]
+  Panels stored{};    // instead, where it has data
 
-  int64_t out() const { return values.rows; }
-  int64_t in() const { return values.cols; }
-  // The rows of outputs [first, first + count).
-  Weight outputs(int64_t first, int64_t count) const { return {type, values.rows_from(first, count)}; }
+  bool is_stored() const { return stored.data != nullptr; }
+  int64_t out() const { return is_stored() ? stored.out : values.rows; }
+  int64_t in() const { return is_stored() ? stored.in : values.cols; }
+  // The rows of outputs [first, first + count). REQUIRES: can_begin_at(first).
+  Weight outputs(int64_t first, int64_t count) const;
+  bool can_begin_at(int64_t output) const;
 };
 
 // y = x W^T:   x[n, in], y[n, out]

@@ -24,8 +24,6 @@ Initializer xavier_uniform(int64_t out, int64_t in) {
   return [bound](int64_t, double z) { return static_cast<float>(bound * std::erf(z / std::sqrt(2.0))); };
 }
 
-Weight weight_of(Parameters& parameters, ParameterId id) { return {.values = parameters.value_mat(id)}; }
-
 }  // namespace
 
 AdaptiveBands add_adaptive_bands(const ModelConfig& config, Parameters& parameters) {
@@ -69,7 +67,7 @@ void AdaptiveEmbedding::for_each_chunk(Context& context, const AdaptiveBand& ban
     }
     if (ids_.empty()) return;
     const Mat words(words_.data, static_cast<int64_t>(ids_.size()), band.dim);
-    gather(context, parameters_.value_mat(band.words), ids_, 1, words);
+    gather(context, parameters_.weight(band.words), ids_, 1, words);
     f(words);
   }
 }
@@ -79,7 +77,7 @@ void AdaptiveEmbedding::forward(Context& context, std::span<const int32_t> token
   for (const AdaptiveBand& band : bands_) {
     for_each_chunk(context, band, tokens, [&](Mat words) {
       const Mat projected = projected_.rows_from(0, words.rows);
-      product(context, words, weight_of(parameters_, band.projection), projected);
+      product(context, words, parameters_.weight(band.projection), projected);
       scatter(context, projected, places_, scale_, x);
     });
   }
@@ -93,7 +91,7 @@ void AdaptiveEmbedding::backward(Context& context, std::span<const int32_t> toke
       gather(context, dx, places_, scale_, g);
       product_gradient(context, g, words, parameters_.grad_mat(band.projection));
       // words is read no more: it takes g P
-      product_transposed(context, g, weight_of(parameters_, band.projection), words);
+      product_transposed(context, g, parameters_.weight(band.projection), words);
       if (padding_rows_) {
         for (int64_t i = 0; i < words.rows; ++i) {
           if (ids_[static_cast<size_t>(i)] == kPaddingRow) std::fill_n(words.row(i), words.cols, 0.0f);
@@ -187,7 +185,7 @@ void AdaptiveSoftmax::run_head(Context& context, const Rows& all, const Gradient
       }
     }
   }
-  const Weight w = weight_of(parameters_, bands_[0].words), c = weight_of(parameters_, clusters_);
+  const Weight w = parameters_.weight(bands_[0].words), c = parameters_.weight(clusters_);
   const Dropout drop = input_dropout(gradient);
   const int64_t step = static_cast<int64_t>(all.scratch.size()) / floats_per_row(0);
   for (int64_t first = 0; first < all.hidden.rows; first += step) {
@@ -223,7 +221,7 @@ void AdaptiveSoftmax::run_tail(Context& context, size_t k, const Rows& all, cons
   }
   const auto count = static_cast<int64_t>(rows_.size());
   losses_.resize(rows_.size());
-  const Weight w = weight_of(parameters_, band.words), p = weight_of(parameters_, band.projection);
+  const Weight w = parameters_.weight(band.words), p = parameters_.weight(band.projection);
   const Dropout drop = input_dropout(gradient);
   const Dropout tail_drop{.rate = drop.rate, .key = mix64(drop.key ^ k)};
   const int64_t step = static_cast<int64_t>(all.scratch.size()) / floats_per_row(k);
@@ -254,8 +252,8 @@ void AdaptiveSoftmax::log_probabilities(Context& context, ConstMat hidden, Mat o
   const int64_t words = bands_[0].size, clusters = static_cast<int64_t>(bands_.size()) - 1;
   std::vector<float> head_memory(static_cast<size_t>(hidden.rows * columns(0)));
   const Mat head(head_memory.data(), hidden.rows, columns(0));
-  product(context, hidden, weight_of(parameters_, bands_[0].words), head.cols_from(0, words));
-  product(context, hidden, weight_of(parameters_, clusters_), head.cols_from(words, clusters));
+  product(context, hidden, parameters_.weight(bands_[0].words), head.cols_from(0, words));
+  product(context, hidden, parameters_.weight(clusters_), head.cols_from(words, clusters));
   log_softmax(context, head);
   for (int64_t r = 0; r < out.rows; ++r) std::copy_n(head.row(r), words, out.row(r));
   for (size_t k = 1; k < bands_.size(); ++k) {
@@ -263,8 +261,8 @@ void AdaptiveSoftmax::log_probabilities(Context& context, ConstMat hidden, Mat o
     std::vector<float> reduced_memory(static_cast<size_t>(hidden.rows * band.dim));
     const Mat reduced(reduced_memory.data(), hidden.rows, band.dim);
     const Mat tail = out.cols_from(band.first, band.size);
-    product_transposed(context, hidden, weight_of(parameters_, band.projection), reduced);
-    product(context, reduced, weight_of(parameters_, band.words), tail);
+    product_transposed(context, hidden, parameters_.weight(band.projection), reduced);
+    product(context, reduced, parameters_.weight(band.words), tail);
     log_softmax(context, tail);
     for (int64_t r = 0; r < tail.rows; ++r) {
       const float cluster = head(r, words + static_cast<int64_t>(k) - 1);

@@ -32,7 +32,7 @@ TokenEmbedding::TokenEmbedding(const ModelConfig& config, Parameters& parameters
 
 // x_r = scale E[token_r]
 void TokenEmbedding::forward(Context& context, std::span<const int32_t> tokens, Mat x) {
-  gather(context, parameters_.value_mat(weight_), tokens, scale_, x);
+  gather(context, parameters_.weight(weight_), tokens, scale_, x);
 }
 
 // dE[token_r] += scale dx_r

@@ -120,10 +120,10 @@ ConstMat Layer::join_backward(Context& context, NormLayer& norm, const JoinedBra
   return s.d_branch;
 }
 
-// Context-only tokens need no query.
+// Context-only tokens need no query; where those cannot be told from keys, they get one.
 void Layer::project_qkv(Context& context, const LayerPass& pass, ConstMat x, Mat qkv) const {
   const int64_t dim = config_.dim;
-  if (pass.skip == 0) {
+  if (pass.skip == 0 || !qkv_.weight().can_begin_at(dim)) {
     qkv_.forward(context, x, qkv);
   } else {
     product(context, x, qkv_.weight().outputs(dim, 2 * dim), qkv.cols_from(dim, 2 * dim));

@@ -49,7 +49,7 @@ class LinearOutput : public OutputLoss {
   int64_t multiply_adds() const override { return weight().out() * weight().in(); }
 
  private:
-  Weight weight() const { return {.values = parameters_.value_mat(weight_)}; }
+  Weight weight() const { return parameters_.weight(weight_); }
   Mat logits(std::span<float> scratch) const;  // [chunk, V]
   Parameters& parameters_;
   ParameterId weight_;

@@ -1,11 +1,12 @@
 #include "model/parameters.h"
 
+#include "base/error.h"
 #include "base/rng.h"
 
 namespace longshot {
 
-ParameterId Parameters::add(std::string name, std::vector<int64_t> shape, bool decay, Initializer init) {
-  Tensor t{std::move(name), std::move(shape), size_, 1, decay, std::move(init)};
+ParameterId Parameters::add(std::string name, std::vector<int64_t> shape, bool matrix, Initializer init) {
+  Tensor t{std::move(name), std::move(shape), size_, 1, matrix, std::move(init)};
   for (const int64_t n : t.shape) t.size *= n;
   size_ += (t.size + 15) / 16 * 16;  // every tensor begins on a cache line
   tensors_.push_back(std::move(t));
@@ -31,6 +32,52 @@ void Parameters::initialize(Context& context, uint64_t seed) {
       }
     });
   }
+}
+
+std::span<float> Parameters::values() {
+  require(!stored_, "the parameters are stored as {} for running alone: their floats are gone",
+          name_of(kWeightTypes, stored_.value_or(WeightType::kF32)));
+  return values_;
+}
+
+Weight Parameters::weight(ParameterId id) const {
+  if (!panels_.empty() && panels_[id].data) return {.stored = panels_[id]};
+  return {.values = as_mat(slice(values_, id), id)};
+}
+
+void Parameters::begin_storing(WeightType type) {
+  require(!stored_ && grads_.empty(), "parameters that are trained, or stored already, cannot be stored for running");
+  stored_ = type;
+  places_.resize(tensors_.size());
+  panels_.resize(tensors_.size());
+  stored_memory_ = Workspace([&](Layout& at) {
+    for (size_t id = 0; id < tensors_.size(); ++id) {
+      const Tensor& t = tensors_[id];
+      if (t.matrix) places_[id] = at.array<std::byte>(static_cast<int64_t>(stored_bytes(type, t.shape[0], t.shape[1])));
+    }
+  });
+}
+
+void Parameters::store(ParameterId id) {
+  const Tensor& t = tensors_[id];
+  if (!t.matrix) return;
+  const std::span<float> floats = value(id);
+  require(store_panels(as_mat(floats, id), *stored_, places_[id].data()),
+          "tensor '{}' has numbers that are not finite in {}; --weights f32 takes them as they are", t.name,
+          name_of(kWeightTypes, *stored_));
+  panels_[id] = {*stored_, t.shape[0], t.shape[1], places_[id].data()};
+  Workspace::release(std::as_writable_bytes(floats));
+}
+
+void Parameters::store_all(WeightType type) {
+  begin_storing(type);
+  for (size_t id = 0; id < tensors_.size(); ++id) store(id);
+}
+
+size_t Parameters::bytes() const {
+  size_t sum = stored_memory_.bytes();
+  for (const Tensor& t : tensors_) sum += stored_ && t.matrix ? 0 : static_cast<size_t>(t.size) * sizeof(float);
+  return sum;
 }
 
 int64_t Parameters::count() const {

@@ -1,8 +1,9 @@
 // All parameters in one block, gradients in another of the same shape, and one table of names. Optimizer, clipping,
-// counting and checkpoints are each one loop over it.
+// counting and checkpoints are each one loop over it. For running alone, matrices can be stored in fewer bits instead.
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/context.h"
 #include "base/view.h"
 #include "base/workspace.h"
+#include "kernels/product.h"
 
 namespace longshot {
 
@@ -20,7 +22,7 @@ struct Tensor {
   std::string name;
   std::vector<int64_t> shape;
   int64_t offset = 0, size = 0;  // in the block, in floats
-  bool decay = false;            // weight decay applies: matrices, not norms, biases and position tensors
+  bool matrix = false;           // of products: weight decay applies. Not norms, biases and position tensors
   Initializer init;
 };
 
@@ -29,14 +31,14 @@ using ParameterId = size_t;
 class Parameters {
  public:
   // Declares a tensor. All are declared before allocate().
-  ParameterId add(std::string name, std::vector<int64_t> shape, bool decay, Initializer init);
+  ParameterId add(std::string name, std::vector<int64_t> shape, bool matrix, Initializer init);
   void allocate(bool with_gradients, Workspace::Kind kind = Workspace::Kind::kMemory);
   // A value depends on the seed, the tensor's name and the place in it: what two models have in common starts equal.
   void initialize(Context& context, uint64_t seed);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  int64_t count() const;  // parameters, without padding
-  std::span<float> values() { return values_; }
+  int64_t count() const;                       // parameters, without padding
+  std::span<float> values();                   // Error when matrices are stored: their floats are gone
   std::span<float> grads() { return grads_; }  // empty without gradients
 
   std::span<float> value(ParameterId id) { return slice(values_, id); }
@@ -44,8 +46,19 @@ class Parameters {
   Mat value_mat(ParameterId id) { return as_mat(value(id), id); }
   Mat grad_mat(ParameterId id) { return as_mat(grad(id), id); }
 
+  // A matrix as products see it, however it is stored.
+  Weight weight(ParameterId id) const;
+  // From now on matrices are stored in this type. store() follows for each tensor when its values are in place, and gives the
+  // memory of a matrix's floats back. Error where there are gradients, or where a number has no finite form in the type.
+  void begin_storing(WeightType type);
+  void store(ParameterId id);
+  void store_all(WeightType type);
+  std::optional<WeightType> stored() const { return stored_; }
+  size_t bytes() const;  // of values, however they are stored
+
  private:
   std::span<float> slice(std::span<float> block, ParameterId id) const {
+    assert(panels_.empty() || !panels_[id].data);
     return block.subspan(static_cast<size_t>(tensors_[id].offset), static_cast<size_t>(tensors_[id].size));
   }
   Mat as_mat(std::span<float> data, ParameterId id) const {
@@ -56,6 +69,10 @@ class Parameters {
   int64_t size_ = 0;  // with padding
   Workspace memory_;
   std::span<float> values_, grads_;
+  std::optional<WeightType> stored_;
+  std::vector<std::span<std::byte>> places_;  // of stored matrices
+  std::vector<Panels> panels_;                // with data from store() on
+  Workspace stored_memory_;
 };
 
 Initializer constant(float value);

@@ -17,8 +17,7 @@ void Linear::backward(Context& context, ConstMat x, ConstMat dy, Mat dx) {
   product_transposed(context, dy, weight(), dx);
 }
 
-NormLayer::NormLayer(Parameters& parameters, const ModelConfig& config, const std::string& name,
-                     Initializer gains)
+NormLayer::NormLayer(Parameters& parameters, const ModelConfig& config, const std::string& name, Initializer gains)
     : parameters_(&parameters), rms_(config.norm == NormKind::kRmsNorm) {
   weight_ = parameters.add(name + ".weight", {config.dim}, false, std::move(gains));
   if (!rms_ && config.bias) bias_ = parameters.add(name + ".bias", {config.dim}, false, constant(0));

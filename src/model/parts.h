@@ -23,7 +23,7 @@ class Linear {
   // dW += dy^T x,  db += sum dy,  dx = dy W
   void backward(Context& context, ConstMat x, ConstMat dy, Mat dx);
 
-  Weight weight() const { return {.values = parameters_->value_mat(weight_)}; }
+  Weight weight() const { return parameters_->weight(weight_); }
   const float* bias() const { return bias_ ? parameters_->value(*bias_).data() : nullptr; }
   // Of one row, forward.
   int64_t multiply_adds() const { return weight().out() * weight().in(); }

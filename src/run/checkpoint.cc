@@ -135,14 +135,11 @@ std::vector<NamedTensor> named(const Parameters& parameters, const Block& block)
   return tensors;
 }
 
-void fill_block(const Safetensors& file, const Parameters& parameters, const Block& block, const Watch& watch = {}) {
-  for (const Tensor& t : parameters.tensors()) {
-    watch.at(static_cast<double>(t.offset) / static_cast<double>(block.numbers.size()));
-    const NamedTensor& stored = file.at(block.prefix + t.name);
-    require(stored.shape == t.shape, "{}: tensor '{}' has shape {}, the model wants {}. Another model's checkpoint?",
-            file.path().string(), stored.name, shape_text(stored.shape), shape_text(t.shape));
-    file.read(stored.name, block.numbers.subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.size)));
-  }
+void fill_tensor(const Safetensors& file, const Tensor& t, const Block& block) {
+  const NamedTensor& stored = file.at(block.prefix + t.name);
+  require(stored.shape == t.shape, "{}: tensor '{}' has shape {}, the model wants {}. Another model's checkpoint?",
+          file.path().string(), stored.name, shape_text(stored.shape), shape_text(t.shape));
+  file.read(stored.name, block.numbers.subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.size)));
 }
 
 void add_file(const fs::path& dir, const std::string& name, Json& files) {
@@ -288,18 +285,27 @@ ModelVocabulary vocabulary_of(const CheckpointInfo& info, const fs::path& dir, c
           .tokenizer_file = info.tokenizer_file.empty() ? fs::path() : dir / info.tokenizer_file};
 }
 
-void load_weights(const fs::path& dir, Transformer& model, const Watch& watch) {
+void load_weights(const fs::path& dir, Transformer& model, const Watch& watch, std::optional<WeightType> stored) {
   const Safetensors file(dir / kModelFile);
   Parameters& parameters = model.parameters();
   require(file.tensors().size() == parameters.tensors().size(),
           "{}: {} tensors, the model has {}. Another model's checkpoint?", file.path().string(), file.tensors().size(),
           parameters.tensors().size());
-  fill_block(file, parameters, {"", parameters.values()}, watch);
+  const Block block{"", parameters.values()};
+  if (stored) parameters.begin_storing(*stored);
+  for (size_t id = 0; id < parameters.tensors().size(); ++id) {
+    const Tensor& t = parameters.tensors()[id];
+    watch.at(static_cast<double>(t.offset) / static_cast<double>(block.numbers.size()));
+    fill_tensor(file, t, block);
+    if (stored) parameters.store(id);
+  }
 }
 
 void load_blocks(const fs::path& dir, const Transformer& model, const std::vector<Block>& blocks) {
   const Safetensors file(dir / kOptimizerFile);
-  for (const Block& b : blocks) fill_block(file, model.parameters(), b);
+  for (const Block& b : blocks) {
+    for (const Tensor& t : model.parameters().tensors()) fill_tensor(file, t, b);
+  }
 }
 
 std::vector<int64_t> checkpoint_steps(const RunDir& run) {

@@ -2,12 +2,12 @@
 
 namespace longshot {
 
-LoadedModel load_model(const fs::path& path, const Watch& watch) {
+LoadedModel load_model(const fs::path& path, const Watch& watch, std::optional<WeightType> stored) {
   LoadedModel loaded;
   loaded.dir = find_checkpoint(path);
   loaded.info = read_checkpoint(loaded.dir, watch.part(0, 0.5));
   loaded.model = std::make_unique<Transformer>(loaded.info.model, false);
-  load_weights(loaded.dir, *loaded.model, watch.part(0.5, 1));
+  load_weights(loaded.dir, *loaded.model, watch.part(0.5, 1), stored);
   if (!loaded.info.tokenizer_file.empty()) loaded.tokenizer = load_tokenizer(loaded.dir / loaded.info.tokenizer_file);
   watch.at(1);
   return loaded;

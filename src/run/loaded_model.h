@@ -12,6 +12,7 @@ struct LoadedModel {
   std::unique_ptr<Transformer> model;
   std::unique_ptr<Tokenizer> tokenizer;  // null when none travelled along
 };
-LoadedModel load_model(const fs::path& path, const Watch& watch = {});
+// With `stored`, matrices are stored so (kernels/panels.h), and only running is left; without, all parameters are floats.
+LoadedModel load_model(const fs::path& path, const Watch& watch = {}, std::optional<WeightType> stored = {});
 
 }  // namespace longshot

@@ -44,7 +44,7 @@ int64_t Optimizer::moments(const OptimizerConfig& config) { return config.optimi
 Optimizer::Optimizer(const OptimizerConfig& config, Parameters& parameters) : config_(config), parameters_(parameters) {
   for (const Tensor& t : parameters.tensors()) {
     for (int64_t at = 0; at < t.size; at += kRangeFloats) {
-      ranges_.push_back({t.offset + at, std::min(kRangeFloats, t.size - at), t.decay});
+      ranges_.push_back({t.offset + at, std::min(kRangeFloats, t.size - at), t.matrix});
     }
   }
   partial_.resize(ranges_.size());

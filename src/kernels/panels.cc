@@ -1,0 +1,161 @@
+#include "kernels/panels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/panels.cc"
+#include <hwy/foreach_target.h>
+// clang-format off
+#include <hwy/highway.h>
+#include "kernels/panels-inl.h"
+// clang-format on
+
+#include <bit>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/bf16.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace longshot {
+namespace HWY_NAMESPACE {
+
+struct StoreTo {
+  float* to;
+  int64_t first;
+  HWY_INLINE void operator()(int64_t k, const VPanel (&w)[kVectors]) const {
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(w[v], DPanel(), to + (k - first) * kPanel + v * kLanes);
+  }
+};
+
+void ExpandImpl(const Panels& w, const PanelPart& part, float* to) {
+  const size_t apart = panel_bytes(w.type, w.in);
+  const std::byte* from = w.data + static_cast<size_t>(part.panel) * apart;
+  StoreTo store{to, part.first};
+  with_reader(w.type, [&](auto reader) HWY_ATTR {
+    decltype(reader)::template read<1>(from, apart, part.first, part.first + part.count, store);
+  });
+}
+
+// q[i] = x[i] / s to the nearest, ties to even.
+void QuantizeImpl(const float* x, float s, int64_t n, int32_t* q) {
+  for_columns(n, [&](auto d, int64_t c) HWY_ATTR {
+    const hn::RebindToSigned<decltype(d)> di;
+    hn::StoreU(hn::NearestInt(hn::Div(hn::LoadU(d, x + c), hn::Set(d, s))), di, q + c);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace longshot
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace longshot {
+namespace {
+
+HWY_EXPORT(ExpandImpl);
+HWY_EXPORT(QuantizeImpl);
+
+constexpr size_t kBlockBytes = kPanel * (sizeof(float) + kScaled);  // of int8
+
+int64_t blocks_of(int64_t in) { return (in + kScaled - 1) / kScaled; }
+
+bool all_finite(const float* x, int64_t n) {
+  bool finite = true;
+  for (int64_t i = 0; i < n; ++i) finite &= std::abs(x[i]) <= std::numeric_limits<float>::max();
+  return finite;
+}
+
+// Lane `lane` of a panel from a row of floats x[n].
+bool store_bf16(const float* x, int64_t n, int64_t lane, std::byte* panel) {
+  constexpr int64_t kTogether = 256;
+  auto* to = reinterpret_cast<uint16_t*>(panel);
+  float rounded[kTogether];
+  bool finite = true;
+  for (int64_t first = 0; first < n; first += kTogether) {
+    const int64_t count = std::min(kTogether, n - first);
+    round_to_bf16(x + first, rounded, count);
+    finite &= all_finite(rounded, count);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t k = first + i;
+      to[(k / 2 * kPanel + lane) * 2 + k % 2] = static_cast<uint16_t>(std::bit_cast<uint32_t>(rounded[i]) >> 16);
+    }
+  }
+  return finite;
+}
+
+bool store_int8(const float* x, int64_t n, int64_t lane, std::byte* panel) {
+  constexpr float kMost = 127;
+  bool finite = all_finite(x, n);
+  int32_t q[kScaled];
+  for (int64_t first = 0; first < n; first += kScaled, panel += kBlockBytes) {
+    const int64_t count = std::min(kScaled, n - first);
+    float most = 0;
+    for (int64_t i = 0; i < count; ++i) most = std::max(most, std::abs(x[first + i]));
+    const float s = most / kMost;
+    finite &= s * kMost <= std::numeric_limits<float>::max();
+    if (!finite) return false;
+    if (s < std::numeric_limits<float>::min()) continue;  // all 0
+    reinterpret_cast<float*>(panel)[lane] = s;
+    HWY_DYNAMIC_DISPATCH(QuantizeImpl)(x + first, s, count, q);
+    auto* to = reinterpret_cast<int8_t*>(panel) + kPanel * sizeof(float);
+    for (int64_t i = 0; i < count; ++i) to[i * kPanel + lane] = static_cast<int8_t>(q[i]);
+  }
+  return finite;
+}
+
+}  // namespace
+
+Panels Panels::outputs(int64_t first, int64_t count) const {
+  assert(first % kPanel == 0 && first + count <= out);
+  return {type, count, in, data + static_cast<size_t>(first / kPanel) * panel_bytes(type, in)};
+}
+
+size_t panel_bytes(WeightType type, int64_t in) {
+  switch (type) {
+    case WeightType::kF32:
+      return static_cast<size_t>(in * kPanel) * sizeof(float);
+    case WeightType::kBf16:
+      return static_cast<size_t>(round_up(in, kTileDepth) * kPanel) * sizeof(uint16_t);
+    case WeightType::kInt8:
+      return static_cast<size_t>(blocks_of(in)) * kBlockBytes;
+  }
+  return 0;
+}
+
+size_t stored_bytes(WeightType type, int64_t out, int64_t in) {
+  return static_cast<size_t>((out + kPanel - 1) / kPanel) * panel_bytes(type, in);
+}
+
+bool store_panels(ConstMat w, WeightType type, std::byte* to) {
+  const size_t apart = panel_bytes(type, w.cols);
+  bool finite = true;
+  for (int64_t first = 0; first < w.rows; first += kPanel, to += apart) {
+    const int64_t count = std::min(kPanel, w.rows - first);
+    if (type == WeightType::kF32) {
+      pack_panels(w.row(first), w.stride, count, w.cols, reinterpret_cast<float*>(to));
+      continue;
+    }
+    std::memset(to, 0, apart);
+    for (int64_t lane = 0; lane < count; ++lane) {
+      const float* row = w.row(first + lane);
+      finite &= type == WeightType::kBf16 ? store_bf16(row, w.cols, lane, to) : store_int8(row, w.cols, lane, to);
+    }
+  }
+  return finite;
+}
+
+void expand_panel(const Panels& w, const PanelPart& part, float* to) { HWY_DYNAMIC_DISPATCH(ExpandImpl)(w, part, to); }
+
+void expand_row(const Panels& w, int64_t row, float scale, float* to) {
+  constexpr int64_t kTogether = 64;
+  float part[kTogether * kPanel];
+  for (int64_t first = 0; first < w.in; first += kTogether) {
+    const int64_t count = std::min(kTogether, w.in - first);
+    expand_panel(w, {row / kPanel, first, count}, part);
+    for (int64_t i = 0; i < count; ++i) to[first + i] = scale * part[i * kPanel + row % kPanel];
+  }
+}
+
+}  // namespace longshot
+#endif  // HWY_ONCE

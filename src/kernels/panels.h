@@ -1,0 +1,52 @@
+// Matrices of parameters as they are stored for running: in panels of 16 outputs, as products read them, of floats or of fewer
+// bits.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "base/choice.h"
+#include "base/view.h"
+
+namespace longshot {
+
+enum class WeightType { kF32, kBf16, kInt8 };
+constexpr Choice<WeightType> kWeightTypes[] = {
+    {"f32", WeightType::kF32}, {"bf16", WeightType::kBf16}, {"int8", WeightType::kInt8}};
+
+constexpr int64_t kScaled = 64;  // inputs that share a scale
+
+// W[out, in], panel after panel; outputs and inputs that only fill up are 0. A panel is
+//
+//   f32    [in, 16] floats
+//   bf16   [in / 2, 16, 2] numbers, `in` filled up to a multiple of 32: pairs of inputs side by side, tiles of kernels/bf16.h
+//   int8   for every 64 inputs: scales s[16] (floats), then numbers q[64, 16]
+//
+// and stands for the floats w:
+//
+//   bf16   w rounded to the nearest, ties to even; too small to be normal: 0
+//   int8   s q,   s = max |w| / 127 over an output's 64 inputs,   q = w / s rounded to the nearest, ties to even
+//
+// A product with it has the bits of a product of floats with these w, whatever the number of rows and of threads.
+struct Panels {
+  WeightType type = WeightType::kF32;
+  int64_t out = 0, in = 0;
+  const std::byte* data = nullptr;
+
+  // The rows of outputs [first, first + count). REQUIRES: first is a multiple of 16.
+  Panels outputs(int64_t first, int64_t count) const;
+};
+
+size_t panel_bytes(WeightType type, int64_t in);
+size_t stored_bytes(WeightType type, int64_t out, int64_t in);
+// Writes stored_bytes(type, w.rows, w.cols). False where a number is not finite, or not in this type.
+bool store_panels(ConstMat w, WeightType type, std::byte* to);
+
+// to[i, lane] = w[16 panel + lane, first + i] for i < count.
+struct PanelPart {
+  int64_t panel, first, count;
+};
+void expand_panel(const Panels& w, const PanelPart& part, float* to);
+// to[c] = scale w[row, c] for c < in.
+void expand_row(const Panels& w, int64_t row, float scale, float* to);
+
+}  // namespace longshot
