@@ -40,7 +40,8 @@ struct Part {
 constexpr Part kParts[] = {{"machine", bench_machine},     {"gemm", bench_products},       {"rows", bench_rows},
                            {"attention", bench_attention}, {"step", bench_step},           {"demo", bench_demo},
                            {"positions", bench_positions}, {"eval", bench_eval},           {"sliding", bench_sliding},
-                           {"shared", bench_shared},       {"precision", bench_precision}, {"targets", bench_targets}};
+                           {"shared", bench_shared},       {"precision", bench_precision}, {"decode", bench_decode},
+                           {"targets", bench_targets}};
 
 std::string part_names() {
   std::string names;
@@ -70,6 +71,8 @@ class BenchCommand : public Command {
     o.add("sliding-lengths", settings_.sliding_lengths, "lengths of windows that move on by one token");
     o.add("attention-lengths", settings_.attention_lengths, "lengths of the attention kernels' rows");
     o.add("head-dims", settings_.head_dims, "head dimensions of the attention kernels' rows");
+    o.add("decode-shape", settings_.decode_shape, "layers, dim, heads and vocabulary of the model that makes text");
+    o.add("decode-prompt", settings_.decode_prompt, "tokens of its prompt; 0: none");
     o.add("blas", settings_.blas, "libraries (files) with cblas_sgemm or dnnl_sgemm to compare products with");
     o.add("repeat", settings_.repeat, "repetitions; the median counts");
     o.add("seed", settings_.seed, "of weights and tokens");

@@ -23,8 +23,10 @@ struct BenchSettings {
   std::vector<int64_t> eval_lengths = {512, 2048, 8192, 16384};
   std::vector<int64_t> attention_lengths = {512, 2048, 8192}, head_dims = {16, 32, 64, 128};
   std::vector<int64_t> sliding_lengths = {64, 128, 256, 512, 1024};
-  std::vector<std::string> blas;  // libraries to compare products with
-  std::string weights;            // file for the initial weights of the training step
+  std::vector<int64_t> decode_shape = {24, 1024, 16, 250880};  // BLOOM-560m's
+  int64_t decode_prompt = 2000;                                // tokens
+  std::vector<std::string> blas;                               // libraries to compare products with
+  std::string weights;                                         // file for the initial weights of the training step
 };
 
 struct Bench {
@@ -48,6 +50,7 @@ void bench_positions(Bench& bench);
 void bench_eval(Bench& bench);
 void bench_sliding(Bench& bench);
 void bench_precision(Bench& bench);
+void bench_decode(Bench& bench);
 void bench_targets(Bench& bench);
 
 template <class F>
