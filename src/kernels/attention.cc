@@ -37,7 +37,7 @@ struct StoredHead {
   int64_t tiles, dim;
 
   StoredHead(const KeyStore& store, const Head& h)
-      : ring(store.rings[static_cast<size_t>(h.sequence * store.heads + h.key_head)]),
+      : ring(store.rings[static_cast<size_t>(store.ring(h.sequence, h.key_head))]),
         tiles(ring.capacity / kKeyTile),
         dim(store.head_dim) {}
   const float* keys_of(int64_t tile) const { return ring.keys + tile % tiles * kKeyTile * dim; }

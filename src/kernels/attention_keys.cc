@@ -53,8 +53,9 @@ KeyRange held_after(KeyRange held, KeyRange at, int64_t capacity) {
 }
 
 // `rows`: room for a panel of rotated keys.
-void append_head(const NewKeys& from, const Rotation& rotation, KeyStore& store, int64_t index, float* rows) {
-  const int64_t b = index / store.heads, h = index % store.heads, dim = store.head_dim, dp = padded_dim(dim);
+void append_head(const NewKeys& from, const Rotation& rotation, KeyStore& store, int64_t task, float* rows) {
+  const int64_t b = task / store.heads, h = task % store.heads, dim = store.head_dim, dp = padded_dim(dim);
+  const int64_t index = store.ring(b, h);
   const KeyRange at{from.position[static_cast<size_t>(b)], from.position[static_cast<size_t>(b)] + from.count};
   KeyRing& ring = store.rings[static_cast<size_t>(index)];
   const KeyRange after = held_after(ring.held, at, ring.capacity);
@@ -100,7 +101,7 @@ void append_keys(Context& context, const NewKeys& keys, const Rotation& rotation
   if (keys.count == 0) return;
   const int64_t floats = kPanel * padded_dim(store.head_dim);
   const std::span<float> rows = context.scratch(context.threads() * floats);
-  context.tasks(store.sequences * store.heads,
+  context.tasks(static_cast<int64_t>(keys.position.size()) * store.heads,
                 [&](int64_t i, int thread) { append_head(keys, rotation, store, i, rows.data() + thread * floats); });
 }
 

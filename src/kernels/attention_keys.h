@@ -60,12 +60,18 @@ struct KeyRing {
 struct KeyStore {
   int64_t sequences = 0, heads = 0, head_dim = 0;
   std::span<KeyRing> rings;  // [B H]
+  // Which of its sequences a call's are, each at most once; empty: all, in order.
+  std::span<const int32_t> chosen = {};
 
   struct Size {
     int64_t sequences = 0, heads = 0, head_dim = 0;
     int64_t tokens = 0;  // of every ring; 0: the rings get their memory later
   };
   void layout(Layout& at, const Size& size);
+  // Of a call's sequence b: its place among the rings.
+  int64_t ring(int64_t b, int64_t head) const {
+    return (chosen.empty() ? b : chosen[static_cast<size_t>(b)]) * heads + head;
+  }
 };
 
 struct NewKeys {

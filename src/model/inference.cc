@@ -18,7 +18,6 @@ Inference::Inference(Context& context, Transformer& model, Config config)
   // Rows of several sequences are not contiguous after a cut, so only a single one is cut into chunks.
   chunk_ = config.sequences == 1 ? std::min(config.tokens, kChunkTokens) : config.tokens;
   past_.assign(static_cast<size_t>(config.sequences), 0);
-  position_ = counts_ = past_;
   stores_.resize(config.capacity > 0 ? static_cast<size_t>(model.config().layers) : 1);
   model_.require_length(std::max(config.capacity, config.tokens));
   if (config.sinks > 0) sinks_.resize(stores_.size(), {.store = {}, .count = config.sinks, .window = config.window});
@@ -101,9 +100,10 @@ ForgettingSummary Inference::forgotten() const {
 
 void Inference::layout(Layout& at) {
   const ModelConfig& c = model_.config();
-  const int64_t rows = config_.sequences * config_.tokens;
+  const int64_t B = config_.sequences, rows = config_.rows > 0 ? config_.rows : B * config_.tokens;
+  // Room for `rows` however they are divided among sequences.
   const AttentionShape shape{
-      .sequences = config_.sequences, .queries = chunk_, .heads = c.heads, .head_dim = c.head_dim()};
+      .sequences = B, .queries = std::min(chunk_, (rows + B - 1) / B), .heads = c.heads, .head_dim = c.head_dim()};
   x_ = at.mat(rows, c.dim);
   if (c.final_norm) final_ = at.mat(rows, c.dim);
   activations_.layout(at, c, shape);
@@ -119,14 +119,24 @@ void Inference::layout(Layout& at) {
   output_scratch_ = at.array<float>(model_.output().scratch_floats(rows));
 }
 
-void Inference::check(const Tokens& tokens) const {
-  require(tokens.length <= config_.tokens &&
-              static_cast<int64_t>(tokens.inputs.size()) == config_.sequences * tokens.length,
-          "inference was set up for {} x {} tokens, not {} x {}", config_.sequences, config_.tokens, config_.sequences,
-          tokens.length);
-  require(tokens.counts.empty() || tokens.counts.size() == past_.size(), "{} counts of tokens for {} sequences",
-          tokens.counts.size(), past_.size());
-  const int64_t past = *std::max_element(past_.begin(), past_.end());
+// Checks the call and finds where its sequences stand.
+void Inference::begin(const Tokens& tokens) {
+  const size_t B = tokens.sequences.empty() ? past_.size() : tokens.sequences.size();
+  const auto rows = static_cast<int64_t>(B) * tokens.length;
+  require(tokens.length <= config_.tokens && static_cast<int64_t>(tokens.inputs.size()) == rows &&
+              (config_.rows == 0 || rows <= config_.rows),
+          "inference was set up for {} x {} tokens, not {} x {}", config_.sequences, config_.tokens, B, tokens.length);
+  require(tokens.counts.empty() || tokens.counts.size() == B, "{} counts of tokens for {} sequences",
+          tokens.counts.size(), B);
+  require(tokens.sequences.empty() || (forgetting_.empty() && sinks_.empty()),
+          "a cache that forgets keys or keeps sinks takes all its sequences at once");
+  start_.clear();
+  for (size_t b = 0; b < B; ++b) {
+    require(place(tokens, b) < past_.size(), "there is no sequence {} of {}", place(tokens, b), past_.size());
+    start_.push_back(past_[place(tokens, b)]);
+  }
+  for (KeyStore& store : stores_) store.chosen = tokens.sequences;
+  const int64_t past = *std::max_element(start_.begin(), start_.end());
   require(config_.capacity == 0 || past + tokens.length <= config_.capacity, "the cache holds {} tokens, {} are wanted",
           config_.capacity, past + tokens.length);
 }
@@ -136,37 +146,39 @@ void Inference::check(const Tokens& tokens) const {
 int64_t Inference::embed(const Tokens& tokens) {
   const int64_t length = tokens.length;
   if (tokens.shift == 0 || model_.position().adds_to_input()) {
-    model_.embed(context_, tokens.inputs, length, past_, x_.rows_from(0, config_.sequences * length));
+    const auto rows = static_cast<int64_t>(tokens.inputs.size());
+    model_.embed(context_, tokens.inputs, length, start_, x_.rows_from(0, rows));
     return length;
   }
   distinct_.assign(tokens.inputs.begin(), tokens.inputs.begin() + length);
-  for (int64_t b = 1; b < config_.sequences; ++b) {
+  for (int64_t b = 1; b < static_cast<int64_t>(start_.size()); ++b) {
     const auto end = tokens.inputs.begin() + (b + 1) * length;
     distinct_.insert(distinct_.end(), end - tokens.shift, end);
   }
   const auto count = static_cast<int64_t>(distinct_.size());
-  model_.embed(context_, distinct_, count, past_, x_.rows_from(0, count));
+  model_.embed(context_, distinct_, count, start_, x_.rows_from(0, count));
   return tokens.shift;
 }
 
 void Inference::run_chunk(const Tokens& tokens, const Chunk& chunk, Mat input, Mat output) {
   const ModelConfig& c = model_.config();
-  for (size_t b = 0; b < past_.size(); ++b) position_[b] = past_[b] + chunk.first;
-  for (size_t b = 0; b < counts_.size(); ++b) {
+  const auto B = static_cast<int64_t>(start_.size());
+  position_ = counts_ = start_;
+  for (size_t b = 0; b < start_.size(); ++b) {
     const int64_t count = tokens.counts.empty() ? tokens.length : tokens.counts[b];
+    position_[b] += chunk.first;
     counts_[b] = std::clamp<int64_t>(count - chunk.first, 0, chunk.count);
   }
   const auto of_layer = [&](auto& all) { return all.empty() ? nullptr : &all[static_cast<size_t>(chunk.layer)]; };
-  LayerPass pass{
-      .shape = {.sequences = config_.sequences, .queries = chunk.count, .heads = c.heads, .head_dim = c.head_dim()},
-      .attention = model_.attention_options(chunk.layer),
-      .store = &stores_[static_cast<size_t>(stores_.size() > 1 ? chunk.layer : 0)],
-      .position = position_,
-      .counts = counts_,
-      .forgetting = of_layer(forgetting_),
-      .sinks = of_layer(sinks_),
-      .skip = chunk.skip,
-      .step = chunk.step};
+  LayerPass pass{.shape = {.sequences = B, .queries = chunk.count, .heads = c.heads, .head_dim = c.head_dim()},
+                 .attention = model_.attention_options(chunk.layer),
+                 .store = &stores_[static_cast<size_t>(stores_.size() > 1 ? chunk.layer : 0)],
+                 .position = position_,
+                 .counts = counts_,
+                 .forgetting = of_layer(forgetting_),
+                 .sinks = of_layer(sinks_),
+                 .skip = chunk.skip,
+                 .step = chunk.step};
   VisibleKeys& visible = pass.attention.visible;
   visible.window = config_.window;
   if (!tokens.first_key.empty()) visible.first = tokens.first_key.data() + chunk.first, visible.stride = tokens.length;
@@ -184,9 +196,10 @@ void Inference::run_chunk(const Tokens& tokens, const Chunk& chunk, Mat input, M
 }
 
 ConstMat Inference::run(const Tokens& tokens, int64_t wanted_from) {
-  check(tokens);
-  const int64_t B = config_.sequences, length = tokens.length, layers = model_.config().layers;
-  const auto [least, most] = std::minmax_element(past_.begin(), past_.end());
+  begin(tokens);
+  const int64_t length = tokens.length, layers = model_.config().layers;
+  const auto B = static_cast<int64_t>(start_.size());
+  const auto [least, most] = std::minmax_element(start_.begin(), start_.end());
   model_.prepare_positions(*least, *most + length);
   int64_t step = embed(tokens), kept = 0;  // rows of the result at the front of x_
   visited_ = {};
@@ -202,8 +215,8 @@ ConstMat Inference::run(const Tokens& tokens, int64_t wanted_from) {
     }
     step = length;  // a block's output has all rows of all sequences
   }
-  for (size_t b = 0; b < past_.size() && config_.capacity > 0; ++b) {
-    past_[b] += tokens.counts.empty() ? length : tokens.counts[b];
+  for (size_t b = 0; b < start_.size() && config_.capacity > 0; ++b) {
+    past_[place(tokens, b)] += tokens.counts.empty() ? length : tokens.counts[b];
   }
   return model_.final_hidden(context_, x_.rows_from(0, kept), final_.data ? final_.rows_from(0, kept) : final_, stats_);
 }

@@ -23,6 +23,7 @@ class Inference {
     // With a cache, for a linear bias: keys are forgotten once they cannot matter any more, see kernels/forgetting.h, by the
     // queries seen or by what the weights allow.
     Forget forget = Forget::kNothing;
+    int64_t rows = 0;      // most tokens of all sequences that are given at once; 0: sequences * tokens
   };
   Inference(Context& context, Transformer& model, Config config);
 
@@ -34,6 +35,8 @@ class Inference {
     // With a cache: [B] how many of the T tokens are of the sequence; those behind are padding and are forgotten after
     // the call. Empty: all.
     std::span<const int64_t> counts = {};
+    // With a cache: [B] which of its sequences these are, each at most once; the others stand still. Empty: all, in order.
+    std::span<const int32_t> sequences = {};
     Watch watch = {};  // told and asked between parts of a block; what was stopped must begin anew
   };
   // losses[B, T - scored_from]: -ln p of the targets of the last T - scored_from tokens of each sequence.
@@ -59,7 +62,10 @@ class Inference {
   void check_config() const;
   void forget_by_bound();
   void keep_sinks();
-  void check(const Tokens& tokens) const;
+  size_t place(const Tokens& tokens, size_t b) const {  // in the cache, of sequence b of a call
+    return tokens.sequences.empty() ? b : static_cast<size_t>(tokens.sequences[b]);
+  }
+  void begin(const Tokens& tokens);
   int64_t embed(const Tokens& tokens);
   struct Chunk {
     int64_t layer, first, count;  // tokens [first, first + count) of each sequence
@@ -73,8 +79,9 @@ class Inference {
   Transformer& model_;
   Config config_;
   int64_t chunk_;                  // tokens of a sequence per pass through a block
-  std::vector<int64_t> past_;      // [B]
-  std::vector<int64_t> position_;  // [B] of a chunk's first token
+  std::vector<int64_t> past_;      // [sequences]
+  std::vector<int64_t> start_;     // [B] position of a call's first tokens
+  std::vector<int64_t> position_;  // [B] of a chunk's first tokens
   std::vector<int32_t> distinct_;  // tokens of overlapping sequences, each once
   Mat x_;                          // [B T, C]
   Mat final_;                      // [B T, C] when there is a final norm

@@ -108,7 +108,7 @@ TEST_F(GeneratorTest, TheTextArrivesAsItIsMade) {
 
 TEST_F(GeneratorTest, APromptInPiecesIsThePrompt) {
   LoadedModel& loaded = model("alibi");
-  const std::vector<int32_t> ids = prompt(2500);  // pieces of 1024
+  const std::vector<int32_t> ids = prompt(2500);  // several pieces
   const Generated made = generate(test_context(), loaded, ids, {.sampling = {.temperature = 0}, .max_tokens = 1});
   const std::vector<float> log_p = full(loaded, ids);
   EXPECT_NEAR(made.samples[0].log_p[0], *std::ranges::max_element(log_p), 1e-4);
