@@ -15,7 +15,8 @@ declare -A may=(
   [evaluate]="base kernels position model data formats run"
   [experiment]="base kernels position model data run train evaluate"
   [report]="base run"
-  [cli]="base kernels position model data formats run train evaluate generate experiment report"
+  [serve]="base kernels position model data formats run generate report"
+  [cli]="base kernels position model data formats run train evaluate generate experiment report serve"
 )
 bad=0
 for folder in */; do

@@ -47,6 +47,7 @@ std::unique_ptr<Command> make_eval_command();
 std::unique_ptr<Command> make_compare_command();
 std::unique_ptr<Command> make_generate_command();
 std::unique_ptr<Command> make_score_command();
+std::unique_ptr<Command> make_serve_command();
 std::unique_ptr<Command> make_report_command();
 std::unique_ptr<Command> make_import_command();
 std::unique_ptr<Command> make_info_command();

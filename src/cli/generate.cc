@@ -9,6 +9,7 @@
 #include "cli/model_options.h"
 #include "cli/prompt.h"
 #include "generate/generator.h"
+#include "generate/length_label.h"
 #include "generate/unbounded.h"
 
 namespace longshot {

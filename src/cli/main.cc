@@ -19,6 +19,7 @@ constexpr CommandEntry kCommands[] = {
     {"compare", "train several position methods, test them long, write the report", make_compare_command},
     {"generate", "text that continues a prompt", make_generate_command},
     {"score", "what every token of a text costs a model", make_score_command},
+    {"serve", "completions over HTTP, a playground, runs while they train", make_serve_command},
     {"report", "one HTML page and figure files from runs", make_report_command},
     {"import", "a fairseq checkpoint as a run", make_import_command},
     {"info", "what is in a run, a checkpoint, a token set or a model file", make_info_command},

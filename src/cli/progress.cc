@@ -18,13 +18,6 @@ constexpr auto kTerminalPause = std::chrono::milliseconds(200);
 constexpr auto kLogPause = std::chrono::seconds(10);
 constexpr auto kPatience = std::chrono::seconds(1);  // work that takes less is not spoken of
 
-std::string scaled(double value, double step, const char* const* units) {
-  int u = 0;
-  while (std::abs(value) >= step && units[u + 1]) value /= step, ++u;
-  const int decimals = u == 0 || std::abs(value) >= 99.95 ? 0 : std::abs(value) >= 9.995 ? 1 : 2;
-  return fmt::format("{:.{}f}{}", value, decimals, units[u]);
-}
-
 }  // namespace
 
 Progress::Progress() : terminal_(::isatty(STDERR_FILENO)), next_(steady_clock::now()) {}
@@ -74,23 +67,6 @@ std::string evaluation_text(const EvaluationCallbacks::Progress& p) {
   const double left = static_cast<double>(e.tokens - p.scored) / p.tokens_per_second;
   return fmt::format("{} {}: {}/{} tokens  {} tokens/s  {} left", name_of(kWindowModes, e.mode), e.windows.window,
                      p.scored, e.tokens, count_text(p.tokens_per_second), duration_text(left));
-}
-
-std::string duration_text(double seconds) {
-  const auto s = static_cast<int64_t>(std::clamp(seconds + 0.5, 0.0, 1e15));
-  if (s < 60) return fmt::format("{} s", s);
-  if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
-  return fmt::format("{} h {:02} min", s / 3600, s / 60 % 60);
-}
-
-std::string bytes_text(double bytes) {
-  static constexpr const char* kUnits[] = {" B", " KiB", " MiB", " GiB", " TiB", nullptr};
-  return scaled(bytes, 1024, kUnits);
-}
-
-std::string count_text(double count) {
-  static constexpr const char* kUnits[] = {"", "k", "M", "G", nullptr};
-  return scaled(count, 1000, kUnits);
 }
 
 }  // namespace longshot

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <string>
 
+#include "base/quantity.h"
 #include "evaluate/evaluation.h"
 #include "train/trainer.h"
 
@@ -29,8 +30,5 @@ Watch watched(Progress& progress, const std::string& what);
 
 std::string step_text(const StepReport& report);  // "step 10/300  loss 5.4321  12.3k tokens/s  2 min 05 s left"
 std::string evaluation_text(const EvaluationCallbacks::Progress& progress);
-std::string duration_text(double seconds);  // "42 s", "3 min 10 s", "2 h 05 min"
-std::string bytes_text(double bytes);       // "512 B", "1.5 MiB"
-std::string count_text(double count);       // "950", "12.3k", "4.56M"
 
 }  // namespace longshot

@@ -25,10 +25,4 @@ std::string read_prompt(const std::string& path) {
   return text;
 }
 
-std::string length_label(int64_t tokens, int64_t train_length) {
-  if (tokens <= train_length) return fmt::format("within the training length {}", train_length);
-  return fmt::format("{:.1f} times the training length {}",
-                     static_cast<double>(tokens) / static_cast<double>(train_length), train_length);
-}
-
 }  // namespace longshot

@@ -15,6 +15,7 @@
 #include "cli/prompt.h"
 #include "data/text_input.h"
 #include "evaluate/summary.h"
+#include "generate/length_label.h"
 #include "generate/unbounded.h"
 #include "report/score_page.h"
 

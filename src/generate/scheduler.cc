@@ -24,8 +24,9 @@ Scheduler::Scheduler(Context& context, LoadedModel& loaded, Config config)
       slots_(static_cast<size_t>(config.slots)),
       log_p_(static_cast<size_t>(config.slots * vocab_)) {}
 
-void Scheduler::add(TextRequest request) {
-  auto text = std::make_unique<Continuation>(loaded_, std::move(request));
+void Scheduler::add(TextRequest request) { add(std::make_unique<Continuation>(loaded_, std::move(request))); }
+
+void Scheduler::add(std::unique_ptr<Continuation> text) {
   require_usage(text->reach() <= capacity_, "{} tokens of prompt and {} to be made are {}, but there is room for {}",
                 text->inputs().size(), text->request().config.max_tokens, text->reach(), capacity_);
   waiting_.push_back(std::move(text));

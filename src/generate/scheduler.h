@@ -25,6 +25,7 @@ class Scheduler {
 
   // Waits for a slot in the order of arrival. Error(kUsage) for a request that cannot be served.
   void add(TextRequest request);
+  void add(std::unique_ptr<Continuation> text);
   // A token of every text whose prompt has been read, and a piece of the prompts that have not. False: nothing to do.
   bool step();
 

@@ -22,19 +22,6 @@ constexpr const char* kDark =
     "color-scheme:dark;--paper:#14181c;--ink:#e6eaee;--soft:#9aa6b2;--faint:#2c343c;--panel:#1d242b;--link:#"
     "7cc0f5;";
 
-std::string colours() {
-  std::string light = kLight, dark = kDark, classes;
-  for (int c = 0; c < kPaletteSize; ++c) {
-    light += fmt::format("--c{}:{};", c, kPalette[c].light);
-    dark += fmt::format("--c{}:{};", c, kPalette[c].dark);
-    classes += fmt::format(".c{0}{{--series:var(--c{0})}}\n", c);
-  }
-  return fmt::format(
-      ":root{{{0}}}\n@media (prefers-color-scheme: dark){{:root:not([data-theme=\"light\"]){{{1}}}}}\n"
-      ":root[data-theme=\"dark\"]{{{1}}}\n@media print{{:root:root:root{{{0}}}}}\n{2}",
-      light, dark, classes);
-}
-
 std::string chart_html(const Chart& chart) {
   const bool bars = chart.kind == Chart::Kind::kBars;
   std::string out = fmt::format(
@@ -289,6 +276,19 @@ std::string script_json(const Json& json) {
 
 }  // namespace
 
+std::string page_colours() {
+  std::string light = kLight, dark = kDark, classes;
+  for (int c = 0; c < kPaletteSize; ++c) {
+    light += fmt::format("--c{}:{};", c, kPalette[c].light);
+    dark += fmt::format("--c{}:{};", c, kPalette[c].dark);
+    classes += fmt::format(".c{0}{{--series:var(--c{0})}}\n", c);
+  }
+  return fmt::format(
+      ":root{{{0}}}\n@media (prefers-color-scheme: dark){{:root:not([data-theme=\"light\"]){{{1}}}}}\n"
+      ":root[data-theme=\"dark\"]{{{1}}}\n@media print{{:root:root:root{{{0}}}}}\n{2}",
+      light, dark, classes);
+}
+
 std::string page_html(const Results& results, const PageOptions& options) {
   const auto groups = groups_of(results);
   const auto protocols = protocols_of(results);
@@ -322,7 +322,7 @@ std::string page_html(const Results& results, const PageOptions& options) {
       "script-src "
       "'unsafe-inline'\"/>\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
       "<title>Train short, test long</title>\n<style>\n";
-  out += colours() + kPageStyle;
+  out += page_colours() + kPageStyle;
   out += fmt::format(
       "</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#main\">Skip to the results</a>\n<header>\n<h1>Train short, "
       "test long</h1>\n<p "

@@ -11,6 +11,9 @@ struct PageOptions {
   std::string note;      // shown at the end, e.g. why figure files are missing
 };
 
+// The custom properties that page.css and the charts take their colours from: light, dark and print.
+std::string page_colours();
+
 std::string page_html(const Results& results, const PageOptions& options);
 
 }  // namespace longshot
