@@ -17,17 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace longshot {
 namespace HWY_NAMESPACE {
 
-constexpr bool kManyRegisters = kLanes >= 16;
-constexpr int kMostHeight = kManyRegisters ? 12 : kVectors == 2 ? 6 : 3;
-constexpr int kMostSums = kManyRegisters ? 24 : 12;
-
-// Panels read side by side: sums enough to hide the latency of FMA, and no more than there are registers.
-constexpr int panels_beside(int height) {
-  const int most = std::clamp(kMostSums / (height * kVectors), 1, 4);
-  return most == 3 ? 2 : most;
-}
-
-int64_t MostHeightImpl() { return kMostHeight; }
+int64_t RowHeightImpl() { return kRowHeight; }
 
 // sum[r, lane] += x[r, k] w[lane, k], k after k
 template <int R, int V>
@@ -85,19 +75,15 @@ void product_panels(const FewRowsCall& call, int64_t first, int64_t last) {
   }
 }
 
-// Heights that are compiled: 1, 2, 4, 8, .. and the largest.
-template <int R, class Reader>
-HWY_INLINE void with_height(const FewRowsCall& call, int64_t first, int64_t last) {
-  if constexpr (R * 2 <= kMostHeight) {
-    if (call.height > R) return with_height<R * 2, Reader>(call, first, last);
-  } else if constexpr (R < kMostHeight) {
-    if (call.height > R) return with_height<kMostHeight, Reader>(call, first, last);
-  }
-  product_panels<R, Reader>(call, first, last);
-}
-
 void FewRowsImpl(const FewRowsCall& call, int64_t first, int64_t last) {
-  with_reader(call.w.type, [&](auto reader) HWY_ATTR { with_height<1, decltype(reader)>(call, first, last); });
+  with_height(call.height, [&](auto height) HWY_ATTR {
+    constexpr int kHeight = decltype(height)::value;
+    if (call.w.type == WeightType::kF32) {
+      product_panels<kHeight, FloatReader>(call, first, last);
+    } else {
+      product_panels<kHeight, Bf16Reader>(call, first, last);
+    }
+  });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -109,16 +95,9 @@ namespace longshot {
 namespace {
 
 HWY_EXPORT(FewRowsImpl);
-HWY_EXPORT(MostHeightImpl);
+HWY_EXPORT(RowHeightImpl);
 
 constexpr int64_t kMostBlocks = 2;  // of rows; with more, numbers are better expanded once for all
-
-int64_t most_height() { return HWY_DYNAMIC_DISPATCH(MostHeightImpl)(); }
-
-int64_t height_for(int64_t rows) {
-  const int64_t most = most_height(), blocks = (rows + most - 1) / most, each = (rows + blocks - 1) / blocks;
-  return std::min<int64_t>(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(each))), most);
-}
 
 // turned[block][k, r] = x[block height + r, k]
 void turn_rows(ConstMat x, int64_t height, float* turned) {
@@ -130,7 +109,13 @@ void turn_rows(ConstMat x, int64_t height, float* turned) {
 
 }  // namespace
 
-int64_t few_rows() { return kMostBlocks * most_height(); }
+int64_t few_rows() { return kMostBlocks * HWY_DYNAMIC_DISPATCH(RowHeightImpl)(); }
+
+int64_t row_height(int64_t rows) {
+  const int64_t most = HWY_DYNAMIC_DISPATCH(RowHeightImpl)(), blocks = (rows + most - 1) / most;
+  const auto each = static_cast<uint64_t>((rows + blocks - 1) / blocks);
+  return std::min(static_cast<int64_t>(std::bit_ceil(each)), most);
+}
 
 PanelPieces::PanelPieces(const Panels& w, int64_t rows, int threads) : panels((w.out + kPanel - 1) / kPanel) {
   constexpr int64_t kWorthThreads = 1 << 16;                // multiplications
@@ -142,10 +127,10 @@ PanelPieces::PanelPieces(const Panels& w, int64_t rows, int threads) : panels((w
 }
 
 void few_rows_product(Context& context, ConstMat x, const Panels& w, Mat y) {
-  assert(x.rows <= few_rows() && x.cols == w.in && y.rows == x.rows && y.cols == w.out);
+  assert(w.type != WeightType::kInt8 && x.rows <= few_rows() && x.cols == w.in && y.rows == x.rows && y.cols == w.out);
   if (x.rows == 0) return;
   const ZoneTimer timer(context, Zone::kGemm);
-  const int64_t height = height_for(x.rows);
+  const int64_t height = row_height(x.rows);
   const float* turned = x.data;
   if (height > 1) {
     float* memory = context.scratch(round_up(x.rows, height) * x.cols).data();

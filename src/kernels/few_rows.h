@@ -1,4 +1,4 @@
-// Products of a few rows with a stored matrix, where reading the matrix is what takes the time.
+// Products of a few rows with a matrix stored in f32 or bf16, where reading the matrix is what takes the time.
 #pragma once
 #include <algorithm>
 
@@ -10,6 +10,8 @@ namespace longshot {
 // y = x W^T:   x[n, in], y[n, out], n <= few_rows(). Threads share out the panels, and each is read once.
 void few_rows_product(Context& context, ConstMat x, const Panels& w, Mat y);
 int64_t few_rows();
+// Rows that so many are cut into to go through a panel together.
+int64_t row_height(int64_t rows);
 
 // Panels shared out in pieces, some for each thread: so large that handing them out costs nothing, so many that an uneven
 // rest does not matter.

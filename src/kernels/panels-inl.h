@@ -70,45 +70,22 @@ struct Bf16Reader {
   }
 };
 
-struct Int8Reader {
-  static constexpr WeightType kType = WeightType::kInt8;
-  template <int P, class F>
-  static HWY_INLINE void read(const std::byte* panels, size_t apart, int64_t first, int64_t last, F& f) {
-    constexpr int64_t kBlock = kPanel * (static_cast<int64_t>(sizeof(float)) + kScaled);  // bytes
-    const DPanel d;
-    const hn::RebindToSigned<DPanel> di;
-    const hn::Rebind<int8_t, DPanel> d8;
-    VPanel w[P * kVectors], scale[P * kVectors];
-    for (int64_t begin = first / kScaled * kScaled; begin < last; begin += kScaled) {
-      const std::byte* block = panels + begin / kScaled * kBlock;
-      for (int v = 0; v < P * kVectors; ++v) {
-        const auto* scales = reinterpret_cast<const float*>(block + v / kVectors * apart);
-        scale[v] = hn::Load(d, scales + v % kVectors * kLanes);
-      }
-      const int64_t end = std::min(begin + kScaled, last);
-      for (int64_t k = std::max(begin, first); k < end; ++k) {
-        for (int v = 0; v < P * kVectors; ++v) {
-          const auto* numbers = reinterpret_cast<const int8_t*>(block + v / kVectors * apart) + kPanel * sizeof(float);
-          const auto q = hn::PromoteTo(di, hn::LoadU(d8, numbers + (k - begin) * kPanel + v % kVectors * kLanes));
-          w[v] = hn::Mul(scale[v], hn::ConvertTo(d, q));
-        }
-        f(k, w);
-      }
-    }
-  }
-};
+// Rows that go through a panel together, and panels that are read side by side: sums enough to hide the latency of FMA, and no
+// more than there are registers.
+constexpr bool kManyRegisters = kLanes >= 16;
+constexpr int kRowHeight = kManyRegisters ? 12 : kVectors == 2 ? 6 : 3;
+constexpr int panels_beside(int height) {
+  const int most = std::clamp((kManyRegisters ? 24 : 12) / (height * kVectors), 1, 4);
+  return most == 3 ? 2 : most;
+}
 
-// f(reader) for the reader of a type.
-template <class F>
-HWY_INLINE void with_reader(WeightType type, F&& f) {
-  switch (type) {
-    case WeightType::kF32:
-      return f(FloatReader());
-    case WeightType::kBf16:
-      return f(Bf16Reader());
-    case WeightType::kInt8:
-      return f(Int8Reader());
+// f(height) with a constant of at least `height`: 1, 2, 4, .. or kRowHeight.
+template <int R = 1, class F>
+HWY_INLINE void with_height(int64_t height, F&& f) {
+  if constexpr (R < kRowHeight) {
+    if (height > R) return with_height<HWY_MIN(2 * R, kRowHeight)>(height, f);
   }
+  f(std::integral_constant<int, R>());
 }
 
 }  // namespace HWY_NAMESPACE

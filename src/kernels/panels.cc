@@ -32,9 +32,9 @@ void ExpandImpl(const Panels& w, const PanelPart& part, float* to) {
   const size_t apart = panel_bytes(w.type, w.in);
   const std::byte* from = w.data + static_cast<size_t>(part.panel) * apart;
   StoreTo store{to, part.first};
-  with_reader(w.type, [&](auto reader) HWY_ATTR {
-    decltype(reader)::template read<1>(from, apart, part.first, part.first + part.count, store);
-  });
+  const int64_t last = part.first + part.count;
+  if (w.type == WeightType::kF32) return FloatReader::read<1>(from, apart, part.first, last, store);
+  Bf16Reader::read<1>(from, apart, part.first, last, store);
 }
 
 // q[i] = x[i] / s to the nearest, ties to even.
@@ -56,9 +56,10 @@ namespace {
 HWY_EXPORT(ExpandImpl);
 HWY_EXPORT(QuantizeImpl);
 
-constexpr size_t kBlockBytes = kPanel * (sizeof(float) + kScaled);  // of int8
-
 int64_t blocks_of(int64_t in) { return (in + kScaled - 1) / kScaled; }
+
+// Pairs of inputs side by side: [k / 2, lane, 2].
+int64_t place_of(int64_t k, int64_t lane) { return (k / 2 * kPanel + lane) * 2 + k % 2; }
 
 bool all_finite(const float* x, int64_t n) {
   bool finite = true;
@@ -78,7 +79,7 @@ bool store_bf16(const float* x, int64_t n, int64_t lane, std::byte* panel) {
     finite &= all_finite(rounded, count);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t k = first + i;
-      to[(k / 2 * kPanel + lane) * 2 + k % 2] = static_cast<uint16_t>(std::bit_cast<uint32_t>(rounded[i]) >> 16);
+      to[place_of(k, lane)] = static_cast<uint16_t>(std::bit_cast<uint32_t>(rounded[i]) >> 16);
     }
   }
   return finite;
@@ -88,7 +89,7 @@ bool store_int8(const float* x, int64_t n, int64_t lane, std::byte* panel) {
   constexpr float kMost = 127;
   bool finite = all_finite(x, n);
   int32_t q[kScaled];
-  for (int64_t first = 0; first < n; first += kScaled, panel += kBlockBytes) {
+  for (int64_t first = 0; first < n; first += kScaled, panel += kInt8BlockBytes) {
     const int64_t count = std::min(kScaled, n - first);
     float most = 0;
     for (int64_t i = 0; i < count; ++i) most = std::max(most, std::abs(x[first + i]));
@@ -99,7 +100,7 @@ bool store_int8(const float* x, int64_t n, int64_t lane, std::byte* panel) {
     reinterpret_cast<float*>(panel)[lane] = s;
     HWY_DYNAMIC_DISPATCH(QuantizeImpl)(x + first, s, count, q);
     auto* to = reinterpret_cast<int8_t*>(panel) + kPanel * sizeof(float);
-    for (int64_t i = 0; i < count; ++i) to[i * kPanel + lane] = static_cast<int8_t>(q[i]);
+    for (int64_t i = 0; i < count; ++i) to[place_of(i, lane)] = static_cast<int8_t>(q[i]);
   }
   return finite;
 }
@@ -118,7 +119,7 @@ size_t panel_bytes(WeightType type, int64_t in) {
     case WeightType::kBf16:
       return static_cast<size_t>(round_up(in, kTileDepth) * kPanel) * sizeof(uint16_t);
     case WeightType::kInt8:
-      return static_cast<size_t>(blocks_of(in)) * kBlockBytes;
+      return static_cast<size_t>(blocks_of(in)) * kInt8BlockBytes;
   }
   return 0;
 }
@@ -145,7 +146,18 @@ bool store_panels(ConstMat w, WeightType type, std::byte* to) {
   return finite;
 }
 
-void expand_panel(const Panels& w, const PanelPart& part, float* to) { HWY_DYNAMIC_DISPATCH(ExpandImpl)(w, part, to); }
+void expand_panel(const Panels& w, const PanelPart& part, float* to) {
+  if (w.type != WeightType::kInt8) return HWY_DYNAMIC_DISPATCH(ExpandImpl)(w, part, to);
+  const std::byte* panel = w.data + static_cast<size_t>(part.panel) * panel_bytes(w.type, w.in);
+  for (int64_t i = 0; i < part.count; ++i, to += kPanel) {
+    const int64_t k = part.first + i;
+    const std::byte* block = panel + static_cast<size_t>(k / kScaled) * kInt8BlockBytes;
+    const auto* scales = reinterpret_cast<const float*>(block);
+    const auto* numbers = reinterpret_cast<const int8_t*>(scales + kPanel);
+    for (int64_t lane = 0; lane < kPanel; ++lane)
+      to[lane] = scales[lane] * static_cast<float>(numbers[place_of(k % kScaled, lane)]);
+  }
+}
 
 void expand_row(const Panels& w, int64_t row, float scale, float* to) {
   constexpr int64_t kTogether = 64;

@@ -13,20 +13,22 @@ enum class WeightType { kF32, kBf16, kInt8 };
 constexpr Choice<WeightType> kWeightTypes[] = {
     {"f32", WeightType::kF32}, {"bf16", WeightType::kBf16}, {"int8", WeightType::kInt8}};
 
-constexpr int64_t kScaled = 64;  // inputs that share a scale
+constexpr int64_t kScaled = 64;                                             // inputs that share a scale
+constexpr size_t kInt8BlockBytes = 16 * (sizeof(float) + size_t{kScaled});  // of a panel: their scales and numbers
 
 // W[out, in], panel after panel; outputs and inputs that only fill up are 0. A panel is
 //
 //   f32    [in, 16] floats
 //   bf16   [in / 2, 16, 2] numbers, `in` filled up to a multiple of 32: pairs of inputs side by side, tiles of kernels/bf16.h
-//   int8   for every 64 inputs: scales s[16] (floats), then numbers q[64, 16]
+//   int8   for every 64 inputs: scales s[16] (floats), then numbers q[32, 16, 2], pairs side by side too
 //
 // and stands for the floats w:
 //
 //   bf16   w rounded to the nearest, ties to even; too small to be normal: 0
 //   int8   s q,   s = max |w| / 127 over an output's 64 inputs,   q = w / s rounded to the nearest, ties to even
 //
-// A product with it has the bits of a product of floats with these w, whatever the number of rows and of threads.
+// A product with f32 and bf16 has the bits of a product of floats with these w, with int8 those of kernels/int8_product.h,
+// whatever the number of rows and of threads.
 struct Panels {
   WeightType type = WeightType::kF32;
   int64_t out = 0, in = 0;

@@ -5,6 +5,7 @@
 #include "kernels/bf16.h"
 #include "kernels/few_rows.h"
 #include "kernels/gemm.h"
+#include "kernels/int8_product.h"
 #include "kernels/tile_product.h"
 
 namespace longshot {
@@ -18,6 +19,7 @@ bool Weight::can_begin_at(int64_t output) const { return !is_stored() || output 
 
 void product(Context& context, ConstMat x, const Weight& w, Mat y) {
   if (!w.is_stored()) return gemm_nt(context, x, w.values, y);
+  if (w.stored.type == WeightType::kInt8) return int8_product(context, x, w.stored, y);
   if (x.rows > few_rows()) return gemm_nt(context, x, w.stored, y);
   if (context.precision() == Precision::kF32) return few_rows_product(context, x, w.stored, y);
   if (w.stored.type == WeightType::kBf16) return few_rows_bf16(context, x, w.stored, y);

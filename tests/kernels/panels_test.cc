@@ -1,5 +1,5 @@
-// Stored matrices: what they stand for, and products with them, on every instruction set. One rule for all types: a product has
-// the bits of the product of floats with the floats that are stood for.
+// Stored matrices: what they stand for, and products with them, on every instruction set. With f32 and bf16 a product has the
+// bits of the product of floats with the floats that are stood for; int8 has a rule of its own.
 #include "kernels/panels.h"
 
 #include <bit>
@@ -197,11 +197,107 @@ void check_products(WeightType type, Precision precision) {
 }
 
 TEST(StoredProduct, HasTheBitsOfTheProductOfFloats) {
-  for (const WeightType type : kTypes) check_products(type, Precision::kF32);
+  for (const WeightType type : {WeightType::kF32, WeightType::kBf16}) check_products(type, Precision::kF32);
 }
 
 TEST(StoredProduct, HasThemOfOperandsInBf16) {
-  for (const WeightType type : kTypes) check_products(type, Precision::kBf16);
+  for (const WeightType type : {WeightType::kF32, WeightType::kBf16}) check_products(type, Precision::kBf16);
+}
+
+// Numbers of `most` at most, and their scale, over 64 of a row.
+struct Fixed {
+  float scale;
+  std::vector<int64_t> numbers;
+};
+Fixed fixed(const float* x, int64_t n, float most) {
+  float largest = 0;
+  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::abs(x[i]));
+  Fixed f{largest / most, {}};
+  for (int64_t i = 0; i < n; ++i) f.numbers.push_back(f.scale == 0 ? 0 : std::lrint(x[i] / f.scale));
+  return f;
+}
+
+// The rule of kernels/int8_product.h as a plain loop, in double over the blocks.
+struct Int8Sum {
+  double sum = 0, terms = 0;
+};
+Int8Sum int8_sum(const float* x, const float* w, int64_t n) {
+  Int8Sum all;
+  for (int64_t first = 0; first < n; first += 64) {
+    const int64_t count = std::min<int64_t>(64, n - first);
+    const Fixed p = fixed(x + first, count, 32767), q = fixed(w + first, count, 127);
+    int64_t sum = 0;
+    for (size_t i = 0; i < p.numbers.size(); ++i) sum += p.numbers[i] * q.numbers[i];
+    const double term = double{p.scale} * q.scale * static_cast<double>(sum);
+    all.sum += term, all.terms += std::abs(term);
+  }
+  return all;
+}
+
+TEST(Int8Product, IsTheSumOfExactSums) {
+  for (const Sizes& size : kSizes) {
+    SCOPED_TRACE(testing::Message() << size.out << " x " << size.in);
+    Guarded w(size.out, size.in, 3, 2), x(7, size.in, 1, 1);
+    const Stored stored(w.mat(), WeightType::kInt8);
+    for_each_target([&] {
+      Guarded y(7, size.out, 1, 3);
+      product(test_context(), x.mat(), stored.weight(), y.mat());
+      for (int64_t r = 0; r < 7; ++r) {
+        for (int64_t j = 0; j < size.out; ++j) {
+          const Int8Sum expected = int8_sum(x.mat().row(r), w.mat().row(j), size.in);
+          ASSERT_NEAR(y.mat()(r, j), expected.sum, 1e-6 * expected.terms) << r << ", " << j;
+        }
+      }
+      y.expect_guards_intact();
+    });
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Whatever stands beside it, however many threads there are, and whatever the precision of other products.
+TEST(Int8Product, ARowHasItsOwnBits) {
+  constexpr int64_t kRows = 100, kOut = 83, kIn = 777;
+  Guarded w(kOut, kIn, 3, 2), x(kRows, kIn, 1, 1);
+  const Stored stored(w.mat(), WeightType::kInt8);
+  for_each_target([&] {
+    Guarded expected(kRows, kOut, 1, 3);
+    product(test_context(), x.mat(), stored.weight(), expected.mat());
+    for (const int threads : {1, 2, 5}) {
+      Context context(threads);
+      context.set_precision(threads == 2 ? Precision::kBf16 : Precision::kF32);
+      for (const int64_t rows : {1, 2, 3, 7, 16, 33}) {
+        const int64_t first = kRows - rows - 5;
+        Guarded some(rows, kOut, 1, 4);
+        product(context, x.mat().rows_from(first, rows), stored.weight(), some.mat());
+        expect_same_bits(some.mat(), expected.mat().rows_from(first, rows));
+        some.expect_guards_intact();
+      }
+    }
+  });
+}
+
+// The largest numbers there can be do not overflow the inner sums; a row with a number that is not finite is NaN, its
+// neighbours are not.
+TEST(Int8Product, HostileNumbers) {
+  const std::vector<float> ones(64 * 16, 1.0f);
+  const Stored stored(ConstMat(ones.data(), 16, 64), WeightType::kInt8);
+  std::vector<float> x(3 * 64, 3.0f);
+  x[64 + 5] = NAN;
+  x[128 + 63] = 0x1p-140f;
+  for_each_target([&] {
+    std::vector<float> y(3 * 16);
+    product(test_context(), ConstMat(x.data(), 3, 64), stored.weight(), {y.data(), 3, 16});
+    for (size_t j = 0; j < 16; ++j) {
+      EXPECT_NEAR(y[j], 192, 1e-3);
+      EXPECT_TRUE(std::isnan(y[16 + j]));
+      EXPECT_NEAR(y[32 + j], 189, 1e-3);
+    }
+    const std::vector<float> infinite(64, HUGE_VALF), tiny(64, 0x1p-140f);
+    product(test_context(), ConstMat(infinite.data(), 1, 64), stored.weight(), {y.data(), 1, 16});
+    EXPECT_TRUE(std::isnan(y[0]));
+    product(test_context(), ConstMat(tiny.data(), 1, 64), stored.weight(), {y.data(), 1, 16});
+    EXPECT_EQ(y[0], 0);
+  });
 }
 
 // The kernels behind it, each in every way the CPU has.
@@ -224,10 +320,12 @@ TEST(StoredProduct, OfFewRowsInEveryWayOfBf16) {
   }
 }
 
+// int8: inputs are off by at most 2^-16 of the largest of 64, some 4 of these numbers.
 TEST(StoredProduct, AgainstThePlainLoop) {
   constexpr int64_t kRows = 5, kOut = 37, kIn = 150;
   Guarded w(kOut, kIn, 3, 2), x(kRows, kIn, 1, 1);
   for (const WeightType type : kTypes) {
+    const double tolerance = type == WeightType::kInt8 ? 1e-4 : 1e-6;
     const std::vector<float> floats = stood_for(w.mat(), type);
     const Stored stored(w.mat(), type);
     Guarded y(kRows, kOut, 1, 3);
@@ -239,7 +337,7 @@ TEST(StoredProduct, AgainstThePlainLoop) {
           const double term = double{x.mat()(r, k)} * floats[static_cast<size_t>(j * kIn + k)];
           sum += term, terms += std::abs(term);
         }
-        ASSERT_NEAR(y.mat()(r, j), sum, 1e-6 * terms);
+        ASSERT_NEAR(y.mat()(r, j), sum, tolerance * terms);
       }
     }
   }
