@@ -65,13 +65,13 @@ void Inference::forget_by_bound() {
   }
 }
 
-// Their queries turn as at the end of a first full window.
 void Inference::keep_sinks() {
-  model_.prepare_positions(config_.window, config_.window + 1);
+  const int64_t position = sinks_.front().seen_from();
+  model_.prepare_positions(position, position + 1);
   const Rotation at_end = model_.position().rotation();
   const int64_t pairs = at_end.cos.cols;
   if (pairs == 0) return;
-  const int64_t row = config_.window - at_end.first;
+  const int64_t row = position - at_end.first;
   sink_cos_.assign(at_end.cos.row(row), at_end.cos.row(row) + pairs);
   sink_sin_.assign(at_end.sin.row(row), at_end.sin.row(row) + pairs);
   for (SinkKeys& sinks : sinks_) {

@@ -200,7 +200,8 @@ void Layer::attend_sinks(Context& context, const LayerPass& pass, const Attentio
     }
   }
   ConstMat& table = options.bias.table;
-  if (table.cols > sinks.window + 1) table = table.cols_from(table.cols - sinks.window - 1, sinks.window + 1);
+  const int64_t distances = sinks.seen_from() + 1;
+  if (table.cols > distances) table = table.cols_from(table.cols - distances, distances);
   options.rotation = sinks.rotation;
   options.epsilon = 0;
   const auto tiles = static_cast<size_t>(shape.sequences * shape.heads * shape.query_tiles());

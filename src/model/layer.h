@@ -56,11 +56,13 @@ struct LayerScratch {
   void layout(Layout& at, const ModelConfig& config, const AttentionShape& shape, Needs needs);
 };
 
-// The first tokens of a stream, which stay in sight of a window that has left them behind. They are seen as from position
-// `window`, wherever the query is: its rotation is the one there, and a table over distances ends there.
+// The first tokens of a stream, which stay in sight of a window that has left them behind. They are seen as from the
+// farthest position at which nothing between them and the window is missing, wherever the query is: its rotation is the one
+// there, and a table over distances ends there.
 struct SinkKeys {
   KeyStore store;
   int64_t count = 0, window = 0;
+  int64_t seen_from() const { return window + count - 1; }
   Rotation rotation = {};  // of the queries
 };
 

@@ -87,7 +87,9 @@ struct PlainAttention {
     const int64_t far = columns() - bias.ahead - 1;
     return far - std::min(std::max(d, -bias.ahead), far);
   }
-  double bias_at(int64_t h, int64_t d) const {
+  double bias_at(int64_t h, int64_t i, int64_t d) const {
+    if (bias.query_slopes.data)
+      return -static_cast<double>(bias.query_slopes(i - bias.first, h)) * static_cast<double>(d);
     if (bias.kind == DistanceBias::Kind::kLinear)
       return -static_cast<double>(bias.slopes[static_cast<size_t>(h)]) * static_cast<double>(std::abs(d));
     return bias.kind == DistanceBias::Kind::kTable ? bias.table(h, column(d)) : 0.0;
@@ -143,7 +145,7 @@ struct PlainAttention {
     for (int64_t j = lo; j < hi; ++j) {
       double s = 0;
       for (size_t c = 0; c < D; ++c) s += x[c] * turned_k[static_cast<size_t>(j)][c];
-      p.push_back(s * s_scale + bias_at(h, i - j) + (term ? term(b, h, i, j) : 0.0));
+      p.push_back(s * s_scale + bias_at(h, i, i - j) + (term ? term(b, h, i, j) : 0.0));
       largest = std::max(largest, p.back());
     }
     for (double& s : p) z += s = std::exp(s - largest);
