@@ -14,6 +14,53 @@ void normalise(std::vector<Candidate>& all) {
   for (Candidate& c : all) c.probability /= sum;
 }
 
+bool likelier(const Candidate& a, const Candidate& b) {
+  return a.probability != b.probability ? a.probability > b.probability : a.id < b.id;
+}
+
+// Those that repetition is about, sorted, each once.
+std::vector<int32_t> recent_ids(std::span<const int32_t> before, const SamplingConfig& config) {
+  if (config.repetition_penalty == 1) return {};
+  const auto recent = std::min(static_cast<int64_t>(before.size()), config.repetition_window);
+  std::vector<int32_t> ids(before.end() - recent, before.end());
+  std::ranges::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+// The k ids with the largest ln p, which stands for the probability, the most probable first. Nearly all of a large vocabulary
+// is only looked at: once k are held, whatever is below the least of them.
+std::vector<Candidate> most_probable(std::span<const float> log_p, size_t k) {
+  constexpr size_t kBlock = 64;
+  const size_t room = 2 * k + kBlock;
+  std::vector<Candidate> held;
+  float least = -HUGE_VALF;
+  const auto keep_best = [&] {
+    const auto last = held.begin() + static_cast<std::ptrdiff_t>(std::min(k, held.size()));
+    if (last == held.end()) {
+      std::ranges::sort(held, likelier);
+    } else {
+      std::partial_sort(held.begin(), last, held.end(), likelier);
+    }
+    held.erase(last, held.end());
+  };
+  for (size_t first = 0; first < log_p.size(); first += kBlock) {
+    const auto block = log_p.subspan(first, std::min(kBlock, log_p.size() - first));
+    bool any = held.size() < k;
+    for (const float x : block) any |= x > least;
+    if (!any) continue;
+    for (size_t i = 0; i < block.size(); ++i) {
+      const float x = std::isnan(block[i]) ? -HUGE_VALF : block[i];
+      if (held.size() < k || x > least) held.push_back({static_cast<int32_t>(first + i), x});
+    }
+    if (held.size() <= room) continue;
+    keep_best();
+    least = static_cast<float>(held.back().probability);
+  }
+  keep_best();
+  return held;
+}
+
 }  // namespace
 
 void SamplingConfig::fields(Options& o) {
@@ -40,22 +87,17 @@ void SamplingConfig::validate() const {
 
 std::vector<Candidate> candidates(std::span<const float> log_p, std::span<const int32_t> before,
                                   const SamplingConfig& config) {
-  std::vector<Candidate> all(log_p.size());
-  for (size_t i = 0; i < all.size(); ++i) all[i] = {static_cast<int32_t>(i), log_p[i]};  // ln p for now
-  if (config.repetition_penalty != 1) {
-    const size_t recent = std::min(before.size(), static_cast<size_t>(config.repetition_window));
-    std::vector<int32_t> ids(before.end() - static_cast<int64_t>(recent), before.end());
-    std::ranges::sort(ids);
-    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-    for (const int32_t id : ids) all[static_cast<size_t>(id)].probability *= config.repetition_penalty;
+  const std::vector<int32_t> recent = recent_ids(before, config);
+  const size_t wanted = config.temperature == 0 ? 1 : static_cast<size_t>(config.top_k);
+  const size_t k = wanted > 0 ? std::min(log_p.size(), wanted) : log_p.size();
+  // Ids that are penalised fall in rank; as many more may come up from below.
+  std::vector<Candidate> all = most_probable(log_p, std::min(log_p.size(), k + recent.size()));
+  for (Candidate& c : all) {
+    if (std::ranges::binary_search(recent, c.id)) c.probability *= config.repetition_penalty;
   }
-  const auto likelier = [](const Candidate& a, const Candidate& b) {
-    return a.probability != b.probability ? a.probability > b.probability : a.id < b.id;
-  };
-  if (config.temperature == 0) return {{std::ranges::min_element(all, likelier)->id, 1}};
-  const size_t k = config.top_k > 0 ? std::min(all.size(), static_cast<size_t>(config.top_k)) : all.size();
-  std::partial_sort(all.begin(), all.begin() + static_cast<int64_t>(k), all.end(), likelier);
+  if (!recent.empty()) std::ranges::sort(all, likelier);
   all.resize(k);
+  if (config.temperature == 0) return {{all[0].id, 1}};
   const double most = all[0].probability;
   for (Candidate& c : all) c.probability = std::exp(c.probability - most);
   normalise(all);

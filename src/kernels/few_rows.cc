@@ -76,7 +76,7 @@ void product_panels(const FewRowsCall& call, int64_t first, int64_t last) {
 }
 
 void FewRowsImpl(const FewRowsCall& call, int64_t first, int64_t last) {
-  with_height(call.height, [&](auto height) HWY_ATTR {
+  with_height<kRowHeight>(call.height, [&](auto height) HWY_ATTR {
     constexpr int kHeight = decltype(height)::value;
     if (call.w.type == WeightType::kF32) {
       product_panels<kHeight, FloatReader>(call, first, last);

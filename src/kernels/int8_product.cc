@@ -8,6 +8,8 @@
 #include "kernels/panels-inl.h"
 // clang-format on
 
+#include <hwy/cache_control.h>
+
 #include <bit>
 #include <cassert>
 #include <cmath>
@@ -77,11 +79,15 @@ struct BlockSums {
   static constexpr int V = P * kVectors;
   VInt sum[R][V], rest[R][V];
 
-  HWY_INLINE BlockSums(const int32_t* pairs, const std::byte* numbers, size_t apart) {
+  // `ahead`: what will be read some blocks later, in the panels as they lie.
+  HWY_INLINE BlockSums(const int32_t* pairs, const std::byte* numbers, const std::byte* ahead, size_t apart) {
     for (int r = 0; r < R; ++r) {
       for (int v = 0; v < V; ++v) sum[r][v] = rest[r][v] = hn::Zero(DInt());
     }
     for (int64_t pair = 0; pair < kScaled / 2; ++pair, pairs += R, numbers += 2 * kPanel) {
+      if (R <= 4 && pair % 2 == 0) {
+        for (int p = 0; p < P; ++p) hwy::Prefetch(ahead + static_cast<size_t>(p) * apart + pair * 2 * kPanel);
+      }
       VPairs q[V];
       for (int v = 0; v < V; ++v) {
         const auto* from = reinterpret_cast<const int8_t*>(numbers + v / kVectors * apart);
@@ -96,11 +102,13 @@ struct BlockSums {
   HWY_INLINE VPanel of(int r, int v) const { return hn::ConvertTo(DPanel(), total(sum[r][v], rest[r][v])); }
 };
 
-// y[R, P panels] of the rows from `row` on.
+// y[R, P panels] of the rows from `row` on. Behind the end of these panels the next P begin: without a word they would come as
+// a surprise to the prefetcher, every few pages.
 template <int R, int P>
 HWY_NOINLINE void int8_block(const Int8Call& call, int64_t row, int64_t panel) {
   constexpr int V = P * kVectors;
   const DPanel d;
+  constexpr int64_t kAhead = 2;
   const int64_t blocks = call.blocks();
   const size_t apart = panel_bytes(WeightType::kInt8, call.w.in);
   const std::byte* at = call.w.data + static_cast<size_t>(panel) * apart;
@@ -108,7 +116,8 @@ HWY_NOINLINE void int8_block(const Int8Call& call, int64_t row, int64_t panel) {
   const float* scales = call.scales + row * blocks;
   HWY_ALIGN float out[R * P * kPanel] = {};
   for (int64_t block = 0; block < blocks; ++block, at += kInt8BlockBytes, pairs += R * kScaled / 2, scales += R) {
-    const BlockSums<R, P> sums(pairs, at + kPanel * sizeof(float), apart);
+    const std::byte* ahead = at + kAhead * kInt8BlockBytes + (block + kAhead < blocks ? 0 : (P - 1) * apart);
+    const BlockSums<R, P> sums(pairs, at + kPanel * sizeof(float), ahead + kPanel * sizeof(float), apart);
     for (int v = 0; v < V; ++v) {
       const auto* own = reinterpret_cast<const float*>(at + v / kVectors * apart);
       const VPanel s = hn::Load(d, own + v % kVectors * kLanes);
@@ -137,7 +146,8 @@ void int8_panels(const Int8Call& call, int64_t first, int64_t last) {
 }
 
 void Int8Impl(const Int8Call& call, int64_t first, int64_t last) {
-  with_height(call.height, [&](auto height) HWY_ATTR { int8_panels<decltype(height)::value>(call, first, last); });
+  with_height<HWY_MIN(kMostRows, kRowHeight)>(
+      call.height, [&](auto height) HWY_ATTR { int8_panels<decltype(height)::value>(call, first, last); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -176,7 +186,7 @@ void int8_product(Context& context, ConstMat x, const Panels& w, Mat y) {
   assert(x.cols == w.in && y.rows == x.rows && y.cols == w.out);
   if (x.rows == 0) return;
   const ZoneTimer timer(context, Zone::kGemm);
-  const int64_t height = row_height(x.rows), rows = round_up(x.rows, height);
+  const int64_t height = std::min<int64_t>(row_height(x.rows), kMostRows), rows = round_up(x.rows, height);
   const int64_t blocks = (w.in + kScaled - 1) / kScaled, numbers = rows * blocks * kScaled / 2;
   float* scales = context.scratch(rows * blocks + numbers + kPanel).data();
   auto* pairs = reinterpret_cast<int32_t*>(scales + round_up(rows * blocks, kPanel));

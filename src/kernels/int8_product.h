@@ -14,6 +14,8 @@ namespace longshot {
 // y = x W^T:   x[n, in], y[n, out]
 void int8_product(Context& context, ConstMat x, const Panels& w, Mat y);
 
+constexpr int kMostRows = 8;  // that go through a panel together; with more the registers get short
+
 // One call, as the kernels see it: rows in blocks of equal height, filled up with 0.
 struct Int8Call {
   const int32_t* pairs;  // [row block][in / 2, height] two 16-bit numbers each, the first in the lower half

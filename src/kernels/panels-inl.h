@@ -79,11 +79,11 @@ constexpr int panels_beside(int height) {
   return most == 3 ? 2 : most;
 }
 
-// f(height) with a constant of at least `height`: 1, 2, 4, .. or kRowHeight.
-template <int R = 1, class F>
+// f(height) with a constant of at least `height`: 1, 2, 4, .. or kMost.
+template <int kMost, int R = 1, class F>
 HWY_INLINE void with_height(int64_t height, F&& f) {
-  if constexpr (R < kRowHeight) {
-    if (height > R) return with_height<HWY_MIN(2 * R, kRowHeight)>(height, f);
+  if constexpr (R < kMost) {
+    if (height > R) return with_height<kMost, HWY_MIN(2 * R, kMost)>(height, f);
   }
   f(std::integral_constant<int, R>());
 }

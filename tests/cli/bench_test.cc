@@ -23,6 +23,21 @@ Json bench(const ScratchDir& dir, const std::string& options) {
   return Json::parse(read_text(json));
 }
 
+TEST(Bench, DecodingHasEveryTypeOfWeights) {
+  const ScratchDir dir;
+  const Json found = bench(dir, "--what decode --decode-shape 1,32,2,300 --decode-prompt 40");
+  for (const char* part : {"decode", "prompt"}) {
+    ASSERT_EQ(found.at(part).size(), 3u);
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_EQ(found.at(part)[i].at("weights"), (std::vector<std::string>{"f32", "bf16", "int8"})[i]);
+  }
+  EXPECT_GT(found["decode"][0]["bytes"], found["decode"][1]["bytes"]);
+  EXPECT_GT(found["decode"][1]["bytes"], found["decode"][2]["bytes"]);
+  const Outcome o = longshot_run(dir, "bench --what decode --decode-shape 1,2");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, testing::HasSubstr("--decode-shape"));
+}
+
 TEST(Bench, RowsOfKernels) {
   const ScratchDir dir;
   const Json found = bench(dir, "--what gemm,attention --head-dims 16,32 --attention-lengths 24");

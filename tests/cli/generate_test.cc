@@ -34,6 +34,34 @@ TEST_F(Generate, ContinuesAPromptAndSaysWhatItDid) {
             o.out);
 }
 
+TEST_F(Generate, WeightsInFewerBits) {
+  const auto text = [&](const std::string& options) {
+    const Outcome o =
+        longshot_run(dir_, "generate " + run() + " --prompt 'The' --max-tokens 20 --threads 1 " + options);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o;
+  };
+  EXPECT_EQ(text("--weights f32").out, text("").out);
+  EXPECT_THAT(text("--weights f32").err, testing::Not(HasSubstr("weights in")));
+  for (const std::string type : {"bf16", "int8"})
+    EXPECT_THAT(text("--weights " + type).err, HasSubstr("weights in " + type));
+  EXPECT_THAT(text("--precision bf16").err, HasSubstr("weights in bf16"));
+  EXPECT_THAT(text("--precision bf16 --weights f32").err, testing::Not(HasSubstr("weights in")));
+  const Outcome o = longshot_run(dir_, "generate " + run() + " --prompt 'The' --weights int4");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("--weights"), HasSubstr("int8")));
+  std::ofstream(dir_ / "text.txt") << "The river runs to the sea";
+  const Outcome score =
+      longshot_run(dir_, "score " + run() + " " + (dir_ / "text.txt").string() + " --weights int8 --json --threads 1");
+  EXPECT_EQ(score.code, 0) << score.err;
+  EXPECT_EQ(Json::parse(score.out)["tokens"], 25);
+  const Outcome eval =
+      longshot_run(dir_, "eval " + run() + " --data " + (dir_ / "data").string() +
+                             " --lengths 16 --weights int8 --threads 1 --json " + (dir_ / "eval.json").string());
+  EXPECT_EQ(eval.code, 0) << eval.err;
+  EXPECT_THAT(read_text(dir_ / "eval.json"), HasSubstr("int8 weights"));
+}
+
 TEST_F(Generate, PromptsFromFilesAndPipes) {
   std::ofstream(dir_ / "prompt.txt") << "The sea";
   const std::string rest = " --max-tokens 9 --temperature 0 --threads 1";

@@ -35,6 +35,32 @@ TEST(Sampling, TopK) {
   EXPECT_NEAR(all[0].probability, 4.0 / 7, 1e-6);
 }
 
+// Against sorting all of a large vocabulary: with ties, numbers that are not, penalties.
+TEST(Sampling, TheMostProbableOfManyAreFound) {
+  std::vector<float> log_p(5000);
+  for (size_t i = 0; i < log_p.size(); ++i)
+    log_p[i] = -static_cast<float>(random_bits(3, Stream::kTest, 8, i) % 900) / 64 - 1;
+  log_p[17] = -HUGE_VALF, log_p[4999] = -0.5f, log_p[2] = NAN;
+  const std::vector<int32_t> before = {4999, 5, 4999, 6};
+  for (const double penalty : {1.0, 3.0}) {
+    std::vector<std::pair<double, int32_t>> sorted;
+    for (size_t i = 0; i < log_p.size(); ++i) {
+      const bool recent = penalty > 1 && (i == 4999 || i == 5 || i == 6);
+      if (i != 2) sorted.emplace_back(-log_p[i] * (recent ? penalty : 1.0), static_cast<int32_t>(i));
+    }
+    std::ranges::sort(sorted);
+    for (const int64_t k : {1, 2, 40, 1000}) {
+      SamplingConfig config = kPlain;
+      config.top_k = k, config.repetition_penalty = penalty;
+      std::vector<int32_t> want;
+      for (int64_t i = 0; i < k; ++i) want.push_back(sorted[static_cast<size_t>(i)].second);
+      EXPECT_EQ(ids(candidates(log_p, before, config)), want) << k << " " << penalty;
+      config.temperature = 0;
+      EXPECT_EQ(ids(candidates(log_p, before, config)), std::vector<int32_t>{want[0]});
+    }
+  }
+}
+
 TEST(Sampling, TopPKeepsTheTokenThatReachesIt) {
   SamplingConfig config = kPlain;
   config.top_p = 0.69;
