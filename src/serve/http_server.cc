@@ -32,6 +32,9 @@ using boost::system::error_code;
 constexpr double kGoodbyeSeconds = 2;              // for a client to take the last words
 constexpr size_t kGoodbyeBytes = size_t{4} << 20;  // of its own that are thrown away meanwhile
 
+constexpr std::chrono::milliseconds kGraceStep{5};  // an end looks so often, so many times, for answers to be gone
+constexpr int kGraceTries = 60;
+
 std::chrono::nanoseconds nanoseconds(double seconds) { return std::chrono::nanoseconds(std::llround(seconds * 1e9)); }
 
 std::string length_text(const HttpReply& reply) {
@@ -56,6 +59,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(tcp::socket socket, HttpServer::State& server);
   void read_request();
   void close();
+  bool is_idle() const { return !exchange_ && !writing_; }
 
  private:
   friend class ConnectionExchange;
@@ -126,6 +130,7 @@ struct HttpServer::State {
   void listen();
   void accept();
   void on_accepted(error_code error, tcp::socket socket);
+  void end(int tries);
 
   HttpConfig config;
   HttpHandler handler;
@@ -361,6 +366,19 @@ void HttpServer::State::on_accepted(error_code error, tcp::socket socket) {
   accept();
 }
 
+// Who waits for nothing is cut off at once, answers on their way have a moment.
+void HttpServer::State::end(int tries) {
+  const auto all = connections;
+  for (const auto& connection : all) {
+    if (tries == 0 || connection->is_idle()) connection->close();
+  }
+  if (connections.empty()) return (void)retry.cancel();
+  retry.expires_after(kGraceStep);
+  retry.async_wait([this, tries](error_code error) {
+    if (!error) end(tries - 1);
+  });
+}
+
 HttpServer::HttpServer(const HttpConfig& config, HttpHandler handler)
     : state_(std::make_unique<State>(config, std::move(handler))) {
   config.validate();
@@ -374,15 +392,9 @@ HttpServer::~HttpServer() {
     state->stopping = true;
     error_code ignored;
     state->acceptor.close(ignored);
-    state->retry.cancel();
+    state->end(kGraceTries);
   });
-  // Answers on their way have a moment; then whoever is left is cut off, and the loop runs out of work.
-  asio::steady_timer grace(state_->io, std::chrono::milliseconds(200));
-  grace.async_wait([state = state_.get()](error_code) {
-    const auto all = state->connections;
-    for (const auto& connection : all) connection->close();
-  });
-  state_->thread.join();
+  state_->thread.join();  // with the last connection its loop runs out of work
 }
 
 int HttpServer::port() const { return state_->port; }

@@ -19,7 +19,7 @@ function headers() {
 async function ask(path, body) {
   const options = body === undefined ? {headers: headers()} : {method: "POST", headers: headers(), body: JSON.stringify(body)};
   const reply = await fetch(path, options);
-  if (reply.status === 401) byId("key-row").hidden = false;
+  if (reply.status === 401) byId("key-form").hidden = false;
   return reply;
 }
 
@@ -125,7 +125,8 @@ function showAlternatives(span, logprobs, bits, place) {
   panel.append(note);
   const last = logprobs.tokens.length - 1;
   const table = document.createElement("table");
-  for (const [token, logp] of Object.entries(logprobs.top_logprobs[last])) {
+  const likeliest = Object.entries(logprobs.top_logprobs[last]).sort((a, b) => b[1] - a[1]);
+  for (const [token, logp] of likeliest) {
     const row = table.insertRow();
     if (token === logprobs.tokens[last]) row.className = "made";
     row.insertCell().textContent = JSON.stringify(token);
@@ -251,6 +252,7 @@ async function showRuns() {
 }
 
 byId("form").addEventListener("submit", (event) => { event.preventDefault(); complete(); });
+byId("key-form").addEventListener("submit", (event) => event.preventDefault());  // it is taken with the next question
 byId("cancel").addEventListener("click", () => running && running.abort());
 byId("context").addEventListener("input", showContext);
 byId("prompt").addEventListener("change", () => model && countPrompt());

@@ -33,7 +33,8 @@ class Chromium {
   // Sends a command to the page and returns its result; events that come meanwhile are kept.
   Json call(const std::string& method, const Json& parameters = Json::object());
   Json evaluate(const std::string& expression);  // the value; a thrown error fails
-  void open(const fs::path& page, int width, int height);
+  void open(const fs::path& page, int width, int height) { open_address("file://" + page.string(), width, height); }
+  void open_address(const std::string& address, int width, int height);
   void move_mouse(double x, double y);
   void click(double x, double y);
   void save(const std::string& method, const Json& parameters, const fs::path& path);  // a screenshot or PDF
@@ -154,11 +155,11 @@ inline Json Chromium::evaluate(const std::string& expression) {
   return result["result"].value("value", Json());
 }
 
-inline void Chromium::open(const fs::path& page, int width, int height) {
+inline void Chromium::open_address(const std::string& address, int width, int height) {
   call("Emulation.setDeviceMetricsOverride",
        {{"width", width}, {"height", height}, {"deviceScaleFactor", 1}, {"mobile", false}});
   events_.clear();
-  call("Page.navigate", {{"url", "file://" + page.string()}});
+  call("Page.navigate", {{"url", address}});
   const auto loaded = [&] {
     for (const Json& e : events_)
       if (e.value("method", "") == "Page.loadEventFired") return true;
