@@ -22,6 +22,7 @@
 #include "run/checkpoint.h"
 #include "run/metrics.h"
 #include "run/results.h"
+#include "serve/completion_request.h"
 
 namespace longshot::fuzz {
 namespace {
@@ -189,15 +190,45 @@ void safetensors(std::string_view bytes) {
   }
 }
 
+// A body that any client may send. What is accepted is within its limits.
+void completion_json(std::string_view bytes) {
+  const auto accepted = [](auto&& parse) {
+    try {
+      parse();
+    } catch (const Error& e) {
+      check(e.kind() == Error::Kind::kUsage);  // the client's mistake, not ours
+    }
+  };
+  accepted([&] {
+    const CompletionRequest r = parse_completion(bytes);
+    check(r.texts() >= 1 && r.texts() <= 64 && r.config.max_tokens >= 0 && r.config.context >= 0);
+    r.config.validate();
+  });
+  accepted([&] { parse_tokenize(bytes); });
+  accepted([&] {
+    for (const int32_t id : parse_detokenize(bytes).ids) check(id >= 0);
+  });
+}
+
 }  // namespace
 
 const std::map<std::string, Target>& targets() {
-  static const std::map<std::string, Target> all{
-      {"best_json", best_json},           {"data_bin", data_bin},       {"dict", dict},
-      {"gpt2_files", gpt2_files},         {"job_json", job_json},       {"jsonl", jsonl},
-      {"metrics_jsonl", metrics_jsonl},   {"recipe_toml", recipe_toml}, {"results_json", results_json},
-      {"safetensors", safetensors},       {"state_json", state_json},   {"token_file", token_file},
-      {"tokenizer_json", tokenizer_json}, {"torch_file", torch_file},   {"vocab_txt", vocab_txt}};
+  static const std::map<std::string, Target> all{{"best_json", best_json},
+                                                 {"completion_json", completion_json},
+                                                 {"data_bin", data_bin},
+                                                 {"dict", dict},
+                                                 {"gpt2_files", gpt2_files},
+                                                 {"job_json", job_json},
+                                                 {"jsonl", jsonl},
+                                                 {"metrics_jsonl", metrics_jsonl},
+                                                 {"recipe_toml", recipe_toml},
+                                                 {"results_json", results_json},
+                                                 {"safetensors", safetensors},
+                                                 {"state_json", state_json},
+                                                 {"token_file", token_file},
+                                                 {"tokenizer_json", tokenizer_json},
+                                                 {"torch_file", torch_file},
+                                                 {"vocab_txt", vocab_txt}};
   return all;
 }
 
