@@ -173,6 +173,7 @@ void pack_tile_x86(const TileSource& from, Operand operand, uint16_t* tile) {
   for (int64_t i = 0; i < kTileLanes; ++i) _mm512_storeu_si512(tile + i * kTileDepth, r[i]);
 }
 
+// A session must live: it has configured the tiles. NOLINTNEXTLINE(readability-convert-member-functions-to-static)
 void AmxSession::block(const TileBlock& p, int64_t strips, int64_t panels) {
   AmxTiles tiles;
   if (strips == 2) {

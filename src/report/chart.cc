@@ -214,7 +214,7 @@ std::vector<double> ticks_between(double least, double most, bool log) {
     const std::vector<double> digits = decades > 4     ? std::vector<double>{1}
                                        : decades > 1.3 ? std::vector<double>{1, 2, 5}
                                                        : std::vector<double>{1, 1.5, 2, 3, 4, 5, 7};
-    for (double power = std::floor(std::log10(least)); power <= std::log10(most); ++power)
+    for (int power = static_cast<int>(std::floor(std::log10(least))); power <= std::log10(most); ++power)
       for (const double digit : digits) {
         const double tick = digit * std::pow(10, power);
         if (tick >= least && tick <= most) ticks.push_back(tick);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <spawn.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,8 +13,6 @@
 
 #include "base/error.h"
 #include "report/text.h"
-
-extern char** environ;
 
 namespace longshot {
 namespace {
