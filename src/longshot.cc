@@ -81,9 +81,8 @@ ScoredStream Model::score_unbounded(const TextReader& read, const UnboundedConfi
   return longshot::score_unbounded(state_->context, state_->loaded, read, config, callbacks);
 }
 
-GeneratedStream Model::generate_unbounded(const StreamRequest& request, const UnboundedConfig& config,
-                                          const GenerateStreamCallbacks& callbacks) {
-  return longshot::generate_unbounded(state_->context, state_->loaded, request, config, callbacks);
+GeneratedStream Model::generate_unbounded(TextRequest request, const UnboundedConfig& config) {
+  return longshot::generate_unbounded(state_->context, state_->loaded, std::move(request), config);
 }
 
 void Model::run_with(const PositionSettings& settings) { state_->loaded.model->run_with(settings); }

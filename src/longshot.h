@@ -71,8 +71,7 @@ class Model {
   // The same of streams without end, in memory that stays the same.
   ScoredStream score_unbounded(const TextReader& read, const UnboundedConfig& config,
                                const ScoreStreamCallbacks& callbacks = {});
-  GeneratedStream generate_unbounded(const StreamRequest& request, const UnboundedConfig& config,
-                                     const GenerateStreamCallbacks& callbacks = {});
+  GeneratedStream generate_unbounded(TextRequest request, const UnboundedConfig& config);
   // Runs with a position method's options of running, e.g. alibi-scaling: see PositionSettings::running_fields.
   void run_with(const PositionSettings& settings);
 

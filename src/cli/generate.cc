@@ -82,19 +82,22 @@ class GenerateCommand : public Command {
   }
 
   int stream(ModelSession& session, const std::string& text, const std::vector<int32_t>& prompt) const {
-    GenerateStreamCallbacks callbacks;
-    callbacks.should_stop = stop_requested;
-    callbacks.on_token = [&](const GeneratedToken& t) {
-      if (json_) {
-        fmt::print("{}\n", dump_json(Json{{"id", t.id}, {"log_probability", t.log_p}, {"text", t.text}}));
-      } else if (!t.text.empty()) {
-        fmt::print("{}", shown_text(t.text));
-        flush_output();
-      }
+    TextRequest request{.prompt = prompt, .config = config_, .should_stop = stop_requested};
+    const auto show = [](const std::string& piece) {
+      fmt::print("{}", shown_text(piece));
+      if (!piece.empty()) flush_output();
     };
-    if (!json_) fmt::print("{}", shown_text(text));
-    const GeneratedStream made =
-        generate_unbounded(session.context, session.loaded, {prompt, config_}, unbounded_, callbacks);
+    std::string held_back;
+    request.on_token = [&](const MadeToken& t) {
+      if (!json_) return show(t.text);
+      fmt::print("{}\n", dump_json(Json{{"id", t.token.id}, {"log_probability", t.token.log_p}, {"text", t.text}}));
+    };
+    request.on_end = [&](Ended, const std::string& rest) {
+      if (!json_) show(rest);
+      held_back = rest;
+    };
+    if (!json_) show(text);
+    const GeneratedStream made = generate_unbounded(session.context, session.loaded, std::move(request), unbounded_);
     if (json_) {
       fmt::print("{}\n", dump_json(Json{{"model", args[0]},
                                         {"prompt_tokens", prompt.size()},
@@ -102,6 +105,7 @@ class GenerateCommand : public Command {
                                         {"seconds", made.unbounded.seconds},
                                         {"seconds_to_first_token", made.first_seconds},
                                         {"ended_by", name_of(kEndings, made.ended)},
+                                        {"held_back", held_back},
                                         {"unbounded", made.unbounded.to_json()}}));
     } else {
       fmt::print("\n");

@@ -7,13 +7,13 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/rng.h"
+#include "generate/scheduler.h"
 #include "generate/text_stream.h"
 
 namespace longshot {
 namespace {
 
-constexpr int64_t kPiece = 1024;                        // tokens that run at once
+constexpr int64_t kPiece = 1024;                        // tokens that are scored at once
 constexpr size_t kRead = 1 << 16, kMostText = 1 << 26;  // bytes; of text in which no place was found to cut it
 
 bool has_bound(const LoadedModel& loaded) {
@@ -230,91 +230,36 @@ ScoredStream score_unbounded(Context& context, LoadedModel& loaded, const TextRe
   return scored;
 }
 
-namespace {
-
-class StreamGeneration {
- public:
-  StreamGeneration(Context& context, LoadedModel& loaded, const GenerationConfig& sampling,
-                   const UnboundedConfig& config)
-      : config_(sampling),
-        model_(context, loaded, config),
-        log_p_(static_cast<size_t>(loaded.info.model.vocab)),
-        last_(loaded.tokenizer->start_id()) {
-    if (!sampling.ignore_end) end_ = end_of_document(*loaded.tokenizer);
-  }
-
-  void read(std::span<const int32_t> ids) {
-    std::vector<int32_t> inputs{last_};
-    inputs.insert(inputs.end(), ids.begin(), ids.end());
-    for (size_t first = 0; first < inputs.size(); first += kPiece) {
-      run(std::span(inputs).subspan(first, std::min<size_t>(kPiece, inputs.size() - first)));
-    }
-    recent_.assign(ids.begin(), ids.end());
-  }
-
-  GeneratedToken take(uint64_t step) {
-    if (step > 0) run({&last_, 1});
-    const double uniform = uniform01(random_bits(config_.sampling.seed, Stream::kSample, step));
-    last_ = draw(candidates(log_p_, recent_, config_.sampling), uniform);
-    const auto kept = static_cast<size_t>(std::max<int64_t>(config_.sampling.repetition_window, 1));
-    recent_.push_back(last_);
-    if (recent_.size() > 2 * kept) recent_.erase(recent_.begin(), recent_.end() - static_cast<int64_t>(kept));
-    return {.id = last_, .log_p = log_p_[static_cast<size_t>(last_)]};
-  }
-
-  bool ended() const { return last_ == end_; }
-  StreamingModel& model() { return model_; }
-
- private:
-  void run(std::span<const int32_t> ids) {
-    const auto count = static_cast<int64_t>(ids.size());
-    model_.inference().log_probabilities({.inputs = ids, .length = count, .first_key = {}}, count - 1,
-                                         {log_p_.data(), 1, static_cast<int64_t>(log_p_.size())});
-  }
-
-  const GenerationConfig& config_;
-  StreamingModel model_;
-  std::vector<float> log_p_;     // [V]
-  std::vector<int32_t> recent_;  // tokens as far back as repetition looks
-  int32_t last_;
-  std::optional<int32_t> end_;
-};
-
-}  // namespace
-
-GeneratedStream generate_unbounded(Context& context, LoadedModel& loaded, const StreamRequest& request,
-                                   const UnboundedConfig& config, const GenerateStreamCallbacks& callbacks) {
-  const GenerationConfig& sampling = request.config;
-  sampling.validate();
-  require_usage(sampling.samples == 1, "--unbounded makes one sample, not {}", sampling.samples);
-  require_tokenizer(loaded);
-  const int64_t vocab = loaded.info.model.vocab;
-  for (const int32_t id : request.prompt)
-    require(id >= 0 && id < vocab, "id {} is outside the vocabulary of {}", id, vocab);
-  std::vector<int32_t> before{loaded.tokenizer->start_id()};
-  before.insert(before.end(), request.prompt.begin(), request.prompt.end());
-  TextStream text(*loaded.tokenizer, before, sampling.stop);
-  StreamGeneration generation(context, loaded, sampling, config);
+GeneratedStream generate_unbounded(Context& context, LoadedModel& loaded, TextRequest request,
+                                   const UnboundedConfig& config) {
+  require_usage(request.config.samples == 1, "--unbounded makes one sample, not {}", request.config.samples);
+  require_usage(request.config.context == 0, "--context and --unbounded: one of them");
   GeneratedStream made;
+  request.on_end = [&made, told = std::move(request.on_end)](Ended ended, const std::string& text) {
+    made.ended = ended;
+    told(ended, text);
+  };
+  Continuation text(loaded, std::move(request));
+  StreamingModel model(context, loaded, config);
+  std::vector<float> log_p(static_cast<size_t>(loaded.info.model.vocab));
+  const auto run = [&](std::span<const int32_t> ids) {
+    if (text.request().should_stop()) return text.end(Ended::kAsked);
+    const auto count = static_cast<int64_t>(ids.size());
+    model.inference().log_probabilities({.inputs = ids, .length = count, .first_key = {}}, count - 1,
+                                        {log_p.data(), 1, static_cast<int64_t>(log_p.size())});
+  };
+  if (text.request().config.max_tokens == 0) text.end(Ended::kLength);
+  const size_t prompt = text.inputs().size();
+  for (size_t first = 0; first < prompt && text.is_open(); first += kPromptPiece)
+    run(text.inputs().subspan(first, std::min<size_t>(kPromptPiece, prompt - first)));
   int64_t tokens = 0;
-  if (sampling.max_tokens > 0) generation.read(request.prompt);
-  for (bool open = true; open && tokens < sampling.max_tokens;) {
-    if (callbacks.should_stop()) {
-      made.ended = Ended::kAsked;
-      break;
-    }
-    GeneratedToken token = generation.take(static_cast<uint64_t>(tokens++));
-    if (tokens == 1) made.first_seconds = generation.model().seconds();
-    if (generation.ended()) {
-      made.ended = Ended::kDocument, open = false;
-    } else {
-      token.text = text.push(token.id);
-      if (text.stopped()) made.ended = Ended::kStop, open = false;
-    }
-    if (!open || tokens == sampling.max_tokens) token.text += text.finish();
-    callbacks.on_token(token);
+  while (text.is_open()) {
+    text.take(log_p);
+    if (++tokens == 1) made.first_seconds = model.seconds();
+    const int32_t last = text.last();
+    if (text.is_open()) run({&last, 1});
   }
-  made.unbounded = generation.model().report(tokens);
+  made.unbounded = model.report(tokens);
   return made;
 }
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "generate/generator.h"
+#include "generate/continuation.h"
 #include "generate/score.h"
 #include "model/inference.h"
 #include "run/results.h"
@@ -63,30 +63,15 @@ struct ScoredStream {
 ScoredStream score_unbounded(Context& context, LoadedModel& loaded, const TextReader& read,
                              const UnboundedConfig& config, const ScoreStreamCallbacks& callbacks = {});
 
-struct StreamRequest {
-  std::span<const int32_t> prompt{};  // ids behind the tokenizer's start id, which is put in front
-  GenerationConfig config{};          // of one sample
-};
-
-struct GeneratedToken {
-  int32_t id = 0;
-  float log_p = 0;     // of the model itself
-  std::string text{};  // what is certain now; the last one's has what was held back
-};
-
-struct GenerateStreamCallbacks {
-  std::function<void(const GeneratedToken&)> on_token = [](const GeneratedToken&) {};
-  std::function<bool()> should_stop = [] { return false; };
-};
-
 struct GeneratedStream {
   UnboundedReport unbounded{};
   Ended ended = Ended::kLength;
   double first_seconds = 0;  // until the first token
 };
 
-// Nothing of the text is kept. As long as no key was dropped it is the one generate() makes.
-GeneratedStream generate_unbounded(Context& context, LoadedModel& loaded, const StreamRequest& request,
-                                   const UnboundedConfig& config, const GenerateStreamCallbacks& callbacks = {});
+// Tells the request's text as it is made, and keeps no more of it than its ids. As long as no key was dropped it is the text
+// that generate() makes.
+GeneratedStream generate_unbounded(Context& context, LoadedModel& loaded, TextRequest request,
+                                   const UnboundedConfig& config);
 
 }  // namespace longshot
