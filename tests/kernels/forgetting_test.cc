@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <utility>
 
 #include "base/error.h"
@@ -86,8 +87,8 @@ struct TestStream {
     ForgettingSummary summary;
     std::vector<float> out;  // [T, H, D]
   };
-  // In pieces; every `every`-th query is checked by the plain loop.
-  Outcome run(std::vector<NormBounds> bounds = {}, int64_t every = 5) {
+  // In pieces, of one size where it is given; every `every`-th query is checked by the plain loop.
+  Outcome run(std::vector<NormBounds> bounds = {}, int64_t every = 5, int64_t piece = 0) {
     Context context(1);
     constexpr int64_t kMost = 100;
     KeyStore store;
@@ -101,7 +102,7 @@ struct TestStream {
     const int64_t pieces[] = {1, 100, 17, 64, 3};
     int64_t n = 0;
     for (int64_t past = 0; past < T; ++n) {
-      const int64_t count = std::min(pieces[n % 5], T - past);
+      const int64_t count = std::min(piece > 0 ? piece : pieces[n % 5], T - past);
       const std::vector<int64_t> position{past}, counts{count};
       std::vector<float> lse(static_cast<size_t>(count * H)), norms(lse.size());
       std::vector<VisitedTiles> visited(static_cast<size_t>(H * shape(count).query_tiles()));
@@ -214,6 +215,42 @@ TEST(Forgetting, BoundsOnNormsHoldForEveryStream) {
   EXPECT_GT(strict.summary.dropped, 0);
   EXPECT_LE(strict.lost, kEpsilon);
   EXPECT_LE(strict.said, kEpsilon);
+}
+
+// All queries alike, keys along or against them: scores are +-most, as far apart as norms allow.
+void align(TestStream& stream, float most, const std::function<bool(int64_t)>& along) {
+  std::fill(stream.q.begin(), stream.q.end(), std::sqrt(most) / 2);
+  for (int64_t t = 0; t < stream.T; ++t) {
+    std::fill_n(stream.key(t, 0), TestStream::D, (along(t) ? 1.0f : -1.0f) * std::sqrt(most) / 2);
+  }
+}
+
+// Some of these scores need just more than the ring has when it is full for the first time.
+TEST(Forgetting, ARingGrowsBeforeItDropsWhatMayMatter) {
+  bool grew = false, kept = false;
+  for (float most = 60; most < 110; most += 2) {
+    TestStream stream(1100, 1, 1, 1);
+    align(stream, most, [](int64_t t) { return t >= 300 && t < 500; });
+    const auto outcome = stream.run({}, 1, 1);
+    EXPECT_LE(outcome.lost, kEpsilon) << most;
+    EXPECT_LE(outcome.said, kEpsilon) << most;
+    (outcome.summary.grown > 0 ? grew : kept) = true;
+  }
+  EXPECT_TRUE(grew && kept) << "all alike: the test shows nothing";
+}
+
+// One query in the end, as large as the bound allows, along keys that are gone and against all that are there.
+TEST(Forgetting, BoundsOnNormsAllowForTheWorstQuery) {
+  for (float most = 40; most < 240; most += 10) {
+    TestStream stream(2501, 1, 1, 1);
+    align(stream, most, [](int64_t t) { return t < 2000; });
+    std::fill_n(stream.query(0, 0), 2500 * TestStream::D, 0.0f);
+    const double q_norm = std::sqrt(most) / 2, k_norm = 2 * std::sqrt(most);
+    const auto outcome = stream.run({{q_norm, k_norm}}, 50);
+    EXPECT_LE(outcome.lost, kEpsilon) << most;
+    EXPECT_LE(outcome.said, kEpsilon) << most;
+    EXPECT_GT(outcome.summary.dropped, 0) << most;
+  }
 }
 
 TEST(Forgetting, WhatHasNoTailIsRefused) {
