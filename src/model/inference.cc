@@ -66,7 +66,7 @@ void Inference::forget_by_bound() {
 }
 
 void Inference::keep_sinks() {
-  const int64_t position = sinks_.front().seen_from();
+  const int64_t position = std::min(sinks_.front().seen_from(), model_.position().max_length() - 1);
   model_.prepare_positions(position, position + 1);
   const Rotation at_end = model_.position().rotation();
   const int64_t pairs = at_end.cos.cols;

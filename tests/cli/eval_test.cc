@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/support.h"
-#include "run/results.h"
+#include "run/read_run.h"
 
 namespace longshot {
 namespace {
@@ -39,6 +39,28 @@ TEST_F(Eval, WhatCannotBeWrittenIsFoundBeforeScoring) {
     EXPECT_THAT(o.out, Not(HasSubstr("perplexity"))) << option;
     EXPECT_FALSE(fs::exists(dir_ / "run" / "evals.jsonl")) << option;
   }
+}
+
+TEST_F(Eval, ScaledSlopesAreAnotherConfiguration) {
+  ASSERT_EQ(eval("--lengths 24,48").code, 0);
+  const Outcome o = eval("--lengths 24,48 --alibi-scaling ntk --alibi-scaling-factor 4 --json " + path("ntk.json"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("run with alibi-scaling ntk, alibi-scaling-factor 4"));
+  EXPECT_EQ(Json::parse(read_text(path("ntk.json")))["results"][0]["scaling"],
+            "alibi-scaling ntk, alibi-scaling-factor 4");
+  const std::vector<RunRecord> records = read_run(RunDir(path("run")));
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].evals.size(), 2u);
+  EXPECT_EQ(records[1].evals.size(), 2u);
+  EXPECT_FALSE(records[0].evals[0].scaling);
+  EXPECT_THAT(records[1].name, HasSubstr("alibi-scaling ntk"));
+  EXPECT_NE(records[0].evals[1].loss, records[1].evals[1].loss);
+  ASSERT_EQ(run(fmt::format("report {} --out {}", path("run"), path("report"))).code, 0);
+  EXPECT_THAT(read_text(path("report/report.html")), HasSubstr("scaling alibi-scaling ntk"));
+  train("rotary", "--position rotary");
+  const Outcome refused = run(fmt::format("eval {} --data {} --alibi-scaling dynamic", path("rotary"), path("data")));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--alibi-scaling is for position method 'alibi'"));
 }
 
 TEST_F(Eval, OptionsThatDoNothingAreRefused) {

@@ -101,6 +101,40 @@ TEST_F(Generate, WrongRequestsAreRefused) {
   EXPECT_EQ(longshot_run(dir_, "generate " + (dir_ / "nowhere").string() + " --prompt x").code, 1);
 }
 
+TEST_F(Generate, StreamsWithoutEnd) {
+  const std::string prompt = "generate " + run() + " --prompt 'The river' --max-tokens 60 --threads 1 ";
+  const Outcome plain = longshot_run(dir_, prompt), stream = longshot_run(dir_, prompt + "--unbounded");
+  ASSERT_EQ(stream.code, 0) << stream.err;
+  EXPECT_EQ(stream.out, plain.out);
+  EXPECT_THAT(stream.err, HasSubstr("no key was dropped"));
+  const Outcome json = longshot_run(dir_, prompt + "--unbounded --strict --json");
+  ASSERT_EQ(json.code, 0) << json.err;
+  ASSERT_EQ(std::ranges::count(json.out, '\n'), 61);
+  const size_t last = json.out.rfind('\n', json.out.size() - 2);
+  EXPECT_EQ(Json::parse(json.out.substr(last))["unbounded"]["approximation"], false);
+  EXPECT_EQ(longshot_run(dir_, prompt + "--unbounded --samples 2").code, 2);
+  EXPECT_EQ(longshot_run(dir_, prompt + "--unbounded --window 8").code, 2);
+  EXPECT_EQ(longshot_run(dir_, prompt + "--unbounded --attention-epsilon 0").code, 2);
+  EXPECT_EQ(longshot_run(dir_, prompt + "--alibi-scaling linear --alibi-scaling-factor 0").code, 2);
+  EXPECT_NE(longshot_run(dir_, prompt + "--alibi-scaling linear --alibi-scaling-factor 64").out, plain.out);
+
+  std::ofstream(dir_ / "long.txt") << small_text(70000);
+  const std::string score = fmt::format("score {} {} --threads 1 ", run(), (dir_ / "long.txt").string());
+  const Outcome whole = longshot_run(dir_, score + "--summary"),
+                parts = longshot_run(dir_, score + "--summary --unbounded");
+  ASSERT_EQ(parts.code, 0) << parts.err;
+  EXPECT_THAT(parts.out, AllOf(HasSubstr("70000 tokens, 70000 bytes, in one stream"), HasSubstr("was left out")));
+  const auto costs = [](const std::string& out) {
+    return out.substr(out.find("loss"), out.find("bits per byte") - out.find("loss"));
+  };
+  EXPECT_EQ(costs(parts.out), costs(whole.out));
+  const Outcome pipe = shell(dir_, fmt::format("cat {} | {} score {} - --unbounded --threads 1",
+                                               (dir_ / "long.txt").string(), LONGSHOT_PROGRAM, run()));
+  ASSERT_EQ(pipe.code, 0) << pipe.err;
+  EXPECT_GT(std::ranges::count(pipe.out, '\n'), 70000);
+  EXPECT_EQ(longshot_run(dir_, score + "--unbounded --html x.html").code, 2);
+}
+
 TEST_F(Generate, ScoreSaysWhatEveryTokenCosts) {
   std::ofstream(dir_ / "text.txt") << "The river <runs> to the sea, and the sea is not full.";
   const std::string file = (dir_ / "text.txt").string(), page = (dir_ / "page.html").string();

@@ -128,5 +128,27 @@ TEST_F(Plan, WhatTheGridSaysIsNoOption) {
   EXPECT_THROW(options.at("seed"), Error);
 }
 
+TEST_F(Plan, AVariantMayScaleItsSlopesInTestsAlone) {
+  load(R"(
+    positions = ["alibi"]
+    [variant.ntk]
+    position = "alibi"
+    alibi-scaling = "ntk"
+    alibi-scaling-factor = 4.0
+  )");
+  const std::vector<ModelPlan> all = plans();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_FALSE(all[0].tests.scaling);
+  EXPECT_EQ(all[1].tests.scaling, "alibi-scaling ntk, alibi-scaling-factor 4");
+  EXPECT_EQ(question_of(all[1].tests.evaluations[0], all[1].tests).scaling, all[1].tests.scaling);
+  EXPECT_EQ(all[1].model.position_options.running_text(), "") << "training would see it";
+  load(R"(
+    [variant.wrong]
+    position = "rotary"
+    alibi-scaling = "dynamic"
+  )");
+  EXPECT_THAT(complaint(), HasSubstr("--alibi-scaling is for position method 'alibi', but the model's is 'rotary'"));
+}
+
 }  // namespace
 }  // namespace longshot
