@@ -190,9 +190,11 @@ void int8_product(Context& context, ConstMat x, const Panels& w, Mat y) {
   const int64_t blocks = (w.in + kScaled - 1) / kScaled, numbers = rows * blocks * kScaled / 2;
   float* scales = context.scratch(rows * blocks + numbers + kPanel).data();
   auto* pairs = reinterpret_cast<int32_t*>(scales + round_up(rows * blocks, kPanel));
-  context.ranges(rows, height, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) fix_row(x, row, height, pairs, scales);
-  });
+  constexpr int64_t kWorthThreads = 1 << 13;  // numbers
+  context.ranges(rows, std::max<int64_t>(kWorthThreads / std::max<int64_t>(w.in, 1), 1),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t row = begin; row < end; ++row) fix_row(x, row, height, pairs, scales);
+                 });
   const Int8Call call{pairs, scales, height, w, y};
   const PanelPieces pieces(w, x.rows, context.active());
   context.tasks(pieces.count, [&](int64_t i) {

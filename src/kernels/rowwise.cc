@@ -9,6 +9,8 @@
 // clang-format on
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 #include "base/rng.h"
 
@@ -257,6 +259,31 @@ void CrossEntropy(Mat x, const int32_t* targets, float* loss, std::optional<floa
   }
 }
 
+float LargestImpl(const float* x, int64_t n) {
+  ColumnMax largest;
+  for_columns(n, [&](auto d, int64_t c) HWY_ATTR { largest.add(d, hn::LoadU(d, x + c)); });
+  return largest.total();
+}
+
+// sum e^(x - shift), of floats over 256 columns
+double ExpSumImpl(const float* x, int64_t n, float shift) {
+  constexpr int64_t kTogether = 256;
+  double all = 0;
+  for (int64_t first = 0; first < n; first += kTogether) {
+    ColumnSum sum;
+    for_columns(std::min(kTogether, n - first), [&](auto d, int64_t c) HWY_ATTR {
+      sum.add(d, exp_vec(d, hn::Sub(hn::LoadU(d, x + first + c), hn::Set(d, shift))));
+    });
+    all += sum.total();
+  }
+  return all;
+}
+
+void SubtractImpl(float* x, int64_t n, float by) {
+  for_columns(n,
+              [&](auto d, int64_t c) HWY_ATTR { hn::StoreU(hn::Sub(hn::LoadU(d, x + c), hn::Set(d, by)), d, x + c); });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace longshot
 HWY_AFTER_NAMESPACE();
@@ -274,6 +301,9 @@ HWY_EXPORT(ColumnSums);
 HWY_EXPORT(ActivationForward);
 HWY_EXPORT(ActivationBackward);
 HWY_EXPORT(CrossEntropy);
+HWY_EXPORT(LargestImpl);
+HWY_EXPORT(ExpSumImpl);
+HWY_EXPORT(SubtractImpl);
 
 namespace {
 
@@ -344,16 +374,35 @@ void cross_entropy(Context& context, Mat x, std::span<const int32_t> targets, st
   });
 }
 
+// A row goes in pieces, since one row may be all there is and a vocabulary large: largest numbers and sums of pieces come
+// together in order.
 void log_softmax(Context& context, Mat x) {
-  split_rows(context, x.rows, [&](int64_t first, int64_t count) {
-    for (int64_t r = first; r < first + count; ++r) {
-      float* row = x.row(r);
-      const float largest = *std::max_element(row, row + x.cols);
-      double sum = 0;
-      for (int64_t c = 0; c < x.cols; ++c) sum += std::exp(static_cast<double>(row[c]) - largest);
-      const auto log_sum = static_cast<float>(largest + std::log(sum));
-      for (int64_t c = 0; c < x.cols; ++c) row[c] -= log_sum;
-    }
+  constexpr int64_t kPiece = 8192;
+  const int64_t pieces = (x.cols + kPiece - 1) / kPiece;
+  std::vector<double> parts(static_cast<size_t>(x.rows * pieces));
+  const auto of_row = [&](int64_t r) { return part(std::span<double>(parts), r * pieces, pieces); };
+  const auto for_pieces = [&](auto&& f) {
+    context.tasks(x.rows * pieces, [&](int64_t i) {
+      const int64_t column = i % pieces * kPiece;
+      f(x.row(i / pieces) + column, std::min(kPiece, x.cols - column), i / pieces, parts[static_cast<size_t>(i)]);
+    });
+  };
+  std::vector<float> shift(static_cast<size_t>(x.rows));
+  for_pieces(
+      [](const float* at, int64_t n, int64_t, double& found) { found = HWY_DYNAMIC_DISPATCH(LargestImpl)(at, n); });
+  for (int64_t r = 0; r < x.rows; ++r)
+    shift[static_cast<size_t>(r)] = static_cast<float>(*std::ranges::max_element(of_row(r)));
+  for_pieces([&](const float* at, int64_t n, int64_t r, double& found) {
+    found = HWY_DYNAMIC_DISPATCH(ExpSumImpl)(at, n, shift[static_cast<size_t>(r)]);
+  });
+  for (int64_t r = 0; r < x.rows; ++r) {
+    double sum = 0;
+    for (const double p : of_row(r)) sum += p;
+    float& by = shift[static_cast<size_t>(r)];
+    by = static_cast<float>(by + std::log(sum));
+  }
+  for_pieces([&](float* at, int64_t n, int64_t r, double&) {
+    HWY_DYNAMIC_DISPATCH(SubtractImpl)(at, n, shift[static_cast<size_t>(r)]);
   });
 }
 
