@@ -10,6 +10,7 @@ import tokenizers
 from safetensors.numpy import load_file
 
 import event_files
+import openai_server
 import results_frame
 import torch_models
 from common import MODEL, TEXT, longshot, prepared
@@ -52,6 +53,7 @@ def check(work):
         sys.exit(f"safetensors: embed.weight {weights['embed.weight'].shape}, vocabulary {len(vocab)}")
     print(f"safetensors: {len(weights)} tensors, {parameters} parameters, all finite")
 
+    openai_server.check(work)
     event_files.check(work)
     results_frame.check(work, bpe)
     torch_models.check(work)
