@@ -31,11 +31,13 @@
 #include "evaluate/evaluation.h"     // plan_evaluations, evaluate
 #include "experiment/experiment.h"   // run_experiment
 #include "generate/generator.h"      // GenerationConfig, Generated
+#include "generate/scheduler.h"      // Scheduler: many texts at once
 #include "generate/score.h"          // ScoredText
 #include "generate/unbounded.h"      // UnboundedConfig, score_unbounded, generate_unbounded
 #include "kernels/attention_call.h"  // Attention: forward and backward on plain pointers
 #include "report/report.h"           // gather_results, write_report
-#include "run/loaded_model.h"        // load_model, for evaluate
+#include "run/loaded_model.h"        // load_model, for evaluate and Server
+#include "serve/server.h"            // Server: completions over HTTP
 #include "train/train_run.h"         // TrainRequest, TrainEvents
 
 namespace longshot {

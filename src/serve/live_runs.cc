@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/quantity.h"
 #include "report/svg.h"
@@ -41,14 +42,19 @@ void find_runs(const fs::path& dir, int depth, std::vector<fs::path>& found) {
   for (const fs::path& inside : directories_in(dir)) find_runs(inside, depth - 1, found);
 }
 
-double seconds_since_change(const RunDir& run) {
-  std::error_code error;
-  auto last = fs::last_write_time(run.config(), error);
-  for (const fs::path& path : {run.metrics(), run.record()}) {
+// What tells whether a run has changed, and how long ago that was.
+void look_at_files(LiveRun& live) {
+  const RunDir run(live.dir);
+  fs::file_time_type last{};
+  for (const fs::path& path : {run.config(), run.metrics(), run.evals()}) {
+    std::error_code error;
     const auto time = fs::last_write_time(path, error);
-    if (!error) last = std::max(last, time);
+    const auto size = error ? 0 : fs::file_size(path, error);
+    if (error) continue;
+    last = std::max(last, time);
+    live.files += fmt::format("{} {} {};", path.filename().string(), size, time.time_since_epoch().count());
   }
-  return std::chrono::duration<double>(fs::file_time_type::clock::now() - last).count();
+  live.seconds_since = std::chrono::duration<double>(fs::file_time_type::clock::now() - last).count();
 }
 
 OptionalNumber seconds_left(const RunRecord& run) {
@@ -61,19 +67,16 @@ OptionalNumber seconds_left(const RunRecord& run) {
          steps;
 }
 
-LiveRun read_one(const fs::path& dir) {
-  LiveRun live{.dir = dir, .record = {}};
-  live.record.name = dir.filename().string();
-  live.seconds_since = seconds_since_change(RunDir(dir));
+void read_one(LiveRun& live) {
+  live.record.name = live.dir.filename().string();
   try {
-    RunRecord record = read_run(RunDir(dir)).at(0);
+    RunRecord record = read_run(RunDir(live.dir)).at(0);
     record.name = live.record.name;
     live.record = std::move(record);
     live.seconds_left = seconds_left(live.record);
   } catch (const std::exception& e) {
     live.error = e.what();
   }
-  return live;
 }
 
 const char* state_of(const LiveRun& run) {
@@ -143,11 +146,23 @@ std::string row_html(const LiveRun& run) {
 
 }  // namespace
 
-std::vector<LiveRun> read_live_runs(const std::vector<std::string>& dirs) {
+std::vector<LiveRun> read_live_runs(const std::vector<std::string>& dirs, std::vector<LiveRun> before) {
   std::vector<fs::path> found;
   for (const std::string& dir : dirs) find_runs(dir, 2, found);
   std::vector<LiveRun> runs;
-  for (const fs::path& dir : found) runs.push_back(read_one(dir));
+  for (const fs::path& dir : found) {
+    LiveRun live{.dir = dir, .record = {}};
+    look_at_files(live);
+    const auto same = std::ranges::find(before, dir, &LiveRun::dir);
+    if (same != before.end() && same->files == live.files) {
+      same->seconds_since = live.seconds_since;
+      live = std::move(*same);
+      before.erase(same);
+    } else {
+      read_one(live);
+    }
+    runs.push_back(std::move(live));
+  }
   return runs;
 }
 
@@ -206,21 +221,25 @@ LiveRuns::Snapshot LiveRuns::snapshot() {
 }
 
 void LiveRuns::read_loop() {
+  std::vector<LiveRun> runs;
   std::unique_lock lock(mutex_);
   while (!ending_) {
     changed_.wait(lock, [this] { return asked_ || ending_; });
     if (ending_) return;
     asked_ = false;
     lock.unlock();
+    const double start = seconds_now();
     std::string html;
     try {
-      html = live_runs_html(read_live_runs(dirs_));
+      runs = read_live_runs(dirs_, std::move(runs));
+      html = live_runs_html(runs);
     } catch (const std::exception& e) {
       html = fmt::format("<p class=\"problem\">{}</p>\n", escape_html(e.what()));
     }
+    const std::chrono::duration<double> pause(std::max(1.0, 4 * (seconds_now() - start)));
     lock.lock();
     if (html != snapshot_.html) snapshot_ = {snapshot_.version + 1, std::move(html)};
-    changed_.wait_for(lock, std::chrono::seconds(1), [this] { return ending_; });
+    changed_.wait_for(lock, pause, [this] { return ending_; });
   }
 }
 

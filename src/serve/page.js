@@ -153,7 +153,7 @@ function drawSurprisal() {
     return part.reduce((a, b) => a + b, 0) / part.length;
   });
   const first = promptTokens + 1, last = first + points.length;
-  const most = Math.max(4, ...means);
+  const most = means.reduce((a, b) => Math.max(a, b), 4);
   const x = (t) => 34 + 476 * (t - first) / Math.max(1, last - first), y = (b) => 170 - 156 * b / most;
   const svg = figure.querySelector("svg");
   svg.replaceChildren();

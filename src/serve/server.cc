@@ -27,6 +27,24 @@ struct Server::State {
   Api api;
   std::atomic<const HttpServer*> listening{nullptr};  // for its number of connections
   std::unique_ptr<HttpServer> http;                   // the last: its thread uses the others
+
+  // From here on nothing is answered; no thread but the caller's looks at the model or at the engine any more.
+  void end() {
+    api.set_model(std::nullopt, Api::Stage::kEnding);
+    listening = nullptr;
+    http.reset();
+  }
+};
+
+class Server::Ending {
+ public:
+  explicit Ending(State& state) : state_(state) {}
+  ~Ending() { state_.end(); }
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+
+ private:
+  State& state_;
 };
 
 Server::Server(const ServeConfig& config) {
@@ -51,6 +69,7 @@ void Server::serve(Context& context, LoadedModel& loaded, const std::string& nam
                    const std::function<bool()>& should_stop) {
   require(loaded.tokenizer != nullptr, "{}: no tokenizer travelled with this model", loaded.dir.string());
   Engine engine(context, loaded, state_->config.engine, state_->metrics);
+  const Ending ending(*state_);  // also where the engine throws
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   state_->api.set_model(ServedModel{.name = name,
                                     .created = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
@@ -58,17 +77,12 @@ void Server::serve(Context& context, LoadedModel& loaded, const std::string& nam
                                     .metrics = &state_->metrics},
                         Api::Stage::kReady);
   engine.run(should_stop);
-  state_->api.set_model(std::nullopt, Api::Stage::kEnding);
-  state_->listening = nullptr;
-  state_->http.reset();  // its thread may still look at the engine
 }
 
 void Server::serve_runs(const std::function<bool()>& should_stop) {
   state_->api.set_model(std::nullopt, Api::Stage::kNoModel);
+  const Ending ending(*state_);
   while (!should_stop()) std::this_thread::sleep_for(kLookForStop);
-  state_->api.set_model(std::nullopt, Api::Stage::kEnding);
-  state_->listening = nullptr;
-  state_->http.reset();
 }
 
 void ServeConfig::fields(Options& o) {

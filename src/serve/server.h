@@ -40,6 +40,7 @@ class Server {
 
  private:
   struct State;
+  class Ending;
   std::unique_ptr<State> state_;
 };
 
