@@ -66,6 +66,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Parser = http::request_parser<http::string_body>;
 
   void on_header(error_code error);
+  void on_unreadable(error_code error);
   void on_request();
   void refuse(int status, const std::string& message);
   void watch();
@@ -81,6 +82,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void finish_exchange();
   void say_goodbye();
   void deadline(double seconds);
+  void no_deadline();
 
   tcp::socket socket_;
   HttpServer::State& server_;
@@ -156,9 +158,12 @@ Connection::Connection(tcp::socket socket, HttpServer::State& server)
 void Connection::deadline(double seconds) {
   timer_.expires_after(nanoseconds(seconds));
   timer_.async_wait([self = shared_from_this()](error_code error) {
-    if (!error) self->close();
+    // One that expired while it was being moved is no longer meant.
+    if (!error && self->timer_.expiry() <= asio::steady_timer::clock_type::now()) self->close();
   });
 }
+
+void Connection::no_deadline() { timer_.expires_at(asio::steady_timer::time_point::max()); }
 
 void Connection::close() {
   if (std::exchange(closed_, true)) return;
@@ -183,31 +188,30 @@ void Connection::read_request() {
 
 void Connection::on_header(error_code error) {
   if (closed_) return;
-  if (error == http::error::header_limit || error == http::error::buffer_overflow)
-    return refuse(431, fmt::format("the header is larger than {} bytes", server_.config.header_bytes));
-  if (error == http::error::body_limit)
-    return refuse(413, fmt::format("the body is larger than {} bytes", server_.config.body_bytes));
-  if (error.category() == http::make_error_code(http::error::bad_method).category() &&
-      error != http::error::end_of_stream && error != http::error::partial_message)
-    return refuse(400, "this is no HTTP request: " + error.message());
-  if (error) return close();
+  if (error) return on_unreadable(error);
   deadline(server_.config.body_seconds);
   const auto expect = parser_->get()[http::field::expect];
   if (boost::beast::iequals(expect, "100-continue") && !parser_->is_done()) queue("HTTP/1.1 100 Continue\r\n\r\n");
   http::async_read(socket_, buffer_, *parser_, [self = shared_from_this()](error_code failed, size_t) {
     if (self->closed_) return;
-    if (failed == http::error::body_limit)
-      return self->refuse(413, fmt::format("the body is larger than {} bytes", self->server_.config.body_bytes));
-    if (failed && failed.category() == http::make_error_code(http::error::bad_method).category() &&
-        failed != http::error::end_of_stream && failed != http::error::partial_message)
-      return self->refuse(400, "this is no HTTP request: " + failed.message());
-    if (failed) return self->close();
-    self->on_request();
+    failed ? self->on_unreadable(failed) : self->on_request();
   });
 }
 
+// Says what is wrong with a request, unless the client is gone.
+void Connection::on_unreadable(error_code error) {
+  const HttpConfig& limits = server_.config;
+  if (error == http::error::header_limit || error == http::error::buffer_overflow)
+    return refuse(431, fmt::format("the header is larger than {} bytes", limits.header_bytes));
+  if (error == http::error::body_limit)
+    return refuse(413, fmt::format("the body is larger than {} bytes", limits.body_bytes));
+  const bool of_http = error.category() == http::make_error_code(http::error::bad_method).category();
+  if (!of_http || error == http::error::end_of_stream || error == http::error::partial_message) return close();
+  refuse(400, "this is no HTTP request: " + error.message());
+}
+
 void Connection::on_request() {
-  timer_.cancel();
+  no_deadline();
   const auto& got = parser_->get();
   const auto field = [&](http::field name) {
     const auto value = got[name];
@@ -302,7 +306,7 @@ void Connection::on_written(error_code error) {
   out_.pop_front();
   if (!out_.empty()) return write_next();
   if (!exchange_) return;  // an interim answer: the request's deadline still holds
-  timer_.cancel();
+  no_deadline();
   if (ended_) finish_exchange();
 }
 
