@@ -84,12 +84,12 @@ TEST_F(UnboundedTest, TextIsWhatGenerateMakes) {
     const Sample whole = generate(test_context(), loaded, prompt, config).samples[0];
     std::vector<int32_t> ids;
     std::string text;
-    GenerateStreamCallbacks callbacks;
-    callbacks.on_token = [&](const GeneratedToken& t) { ids.push_back(t.id), text += t.text; };
+    TextRequest request{.prompt = prompt, .config = config};
+    request.on_token = [&](const MadeToken& t) { ids.push_back(t.token.id), text += t.text; };
+    request.on_end = [&](Ended, const std::string& held_back) { text += held_back; };
     // A window that holds all is no approximation.
     const bool certified = position == "alibi";
-    const GeneratedStream made =
-        generate_unbounded(test_context(), loaded, {prompt, config}, {.window = certified ? 0 : 2000}, callbacks);
+    const GeneratedStream made = generate_unbounded(test_context(), loaded, request, {.window = certified ? 0 : 2000});
     EXPECT_EQ(ids, whole.ids);
     EXPECT_EQ(text, whole.text);
     EXPECT_EQ(made.ended, Ended::kLength);
@@ -106,13 +106,14 @@ TEST_F(UnboundedTest, ItEndsAsGenerateDoes) {
   const Sample whole = generate(test_context(), loaded, {}, config).samples[0];
   ASSERT_EQ(whole.ended, Ended::kStop);
   std::string text;
-  GenerateStreamCallbacks callbacks;
-  callbacks.on_token = [&](const GeneratedToken& t) { text += t.text; };
-  const GeneratedStream made = generate_unbounded(test_context(), loaded, {{}, config}, {}, callbacks);
+  TextRequest request{.config = config};
+  request.on_token = [&](const MadeToken& t) { text += t.text; };
+  request.on_end = [&](Ended, const std::string& held_back) { text += held_back; };
+  const GeneratedStream made = generate_unbounded(test_context(), loaded, request, {});
   EXPECT_EQ(made.ended, Ended::kStop);
   EXPECT_EQ(text, whole.text);
-  callbacks.should_stop = [] { return true; };
-  EXPECT_EQ(generate_unbounded(test_context(), loaded, {{}, config}, {}, callbacks).ended, Ended::kAsked);
+  request.should_stop = [] { return true; };
+  EXPECT_EQ(generate_unbounded(test_context(), loaded, request, {}).ended, Ended::kAsked);
 }
 
 TEST_F(UnboundedTest, WhatDoesNotFitTheMethodIsRefused) {
