@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "generate/generator.h"
 #include "model/support.h"
 #include "train/support.h"
 
