@@ -30,7 +30,14 @@ int64_t tile_of(int64_t position) { return position / kKeyTile; }
 
 }  // namespace
 
-double DroppedKeys::norm(int n) { return n == 0 ? 0 : std::exp2(0.5 * (n - 1) - 4); }
+double DroppedKeys::norm(int n) {
+  static const std::array<double, kNorms> norms = [] {
+    std::array<double, kNorms> all{};
+    for (int i = 1; i < kNorms; ++i) all[static_cast<size_t>(i)] = std::exp2(0.5 * (i - 1) - 4);
+    return all;
+  }();
+  return norms[static_cast<size_t>(n)];
+}
 
 void DroppedKeys::add(double slope, double norm_of_keys, int64_t last, int64_t count) {
   const double passed = last_ < 0 ? 0 : slope * static_cast<double>(last - last_);
@@ -49,7 +56,7 @@ double DroppedKeys::log_mass(double u) const {
   if (!(u < last)) return log_mass_.back() + (u - last) * largest_;
   int n = 1;
   while (norm(n) < u) ++n;
-  const double left = norm(n - 1), right = norm(n), share = (u - left) / (right - left);
+  const double share = (u - norm(n - 1)) / (norm(n) - norm(n - 1));
   return log_mass_[static_cast<size_t>(n - 1)] * (1 - share) + log_mass_[static_cast<size_t>(n)] * share;
 }
 
