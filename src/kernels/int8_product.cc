@@ -8,8 +8,6 @@
 #include "kernels/panels-inl.h"
 // clang-format on
 
-#include <hwy/cache_control.h>
-
 #include <bit>
 #include <cassert>
 #include <cmath>
@@ -79,20 +77,13 @@ struct BlockSums {
   static constexpr int V = P * kVectors;
   VInt sum[R][V], rest[R][V];
 
-  // `ahead`: what will be read some blocks later, in the panels as they lie.
-  HWY_INLINE BlockSums(const int32_t* pairs, const std::byte* numbers, const std::byte* ahead, size_t apart) {
+  HWY_INLINE BlockSums(const int32_t* pairs, const int8_t* numbers) {
     for (int r = 0; r < R; ++r) {
       for (int v = 0; v < V; ++v) sum[r][v] = rest[r][v] = hn::Zero(DInt());
     }
-    for (int64_t pair = 0; pair < kScaled / 2; ++pair, pairs += R, numbers += 2 * kPanel) {
-      if (R <= 4 && pair % 2 == 0) {
-        for (int p = 0; p < P; ++p) hwy::Prefetch(ahead + static_cast<size_t>(p) * apart + pair * 2 * kPanel);
-      }
+    for (int64_t pair = 0; pair < kScaled / 2; ++pair, pairs += R, numbers += kInt8Pair) {
       VPairs q[V];
-      for (int v = 0; v < V; ++v) {
-        const auto* from = reinterpret_cast<const int8_t*>(numbers + v / kVectors * apart);
-        q[v] = load_pairs(from + v % kVectors * 2 * kLanes);
-      }
+      for (int v = 0; v < V; ++v) q[v] = load_pairs(numbers + v * 2 * kLanes);
       for (int r = 0; r < R; ++r) {
         const VPairs p = every_lane(pairs[r]);
         for (int v = 0; v < V; ++v) sum[r][v] = add_products(p, q[v], sum[r][v], rest[r][v]);
@@ -102,25 +93,22 @@ struct BlockSums {
   HWY_INLINE VPanel of(int r, int v) const { return hn::ConvertTo(DPanel(), total(sum[r][v], rest[r][v])); }
 };
 
-// y[R, P panels] of the rows from `row` on. Behind the end of these panels the next P begin: without a word they would come as
-// a surprise to the prefetcher, every few pages.
+// y[R, P panels] of the rows from `row` on. They stand side by side.
 template <int R, int P>
 HWY_NOINLINE void int8_block(const Int8Call& call, int64_t row, int64_t panel) {
   constexpr int V = P * kVectors;
   const DPanel d;
-  constexpr int64_t kAhead = 2;
   const int64_t blocks = call.blocks();
-  const size_t apart = panel_bytes(WeightType::kInt8, call.w.in);
-  const std::byte* at = call.w.data + static_cast<size_t>(panel) * apart;
+  const Int8Place place = int8_place(call.w.in, panel, 0);
+  const std::byte* at = call.w.data;
   const int32_t* pairs = call.pairs + row * blocks * kScaled / 2;
   const float* scales = call.scales + row * blocks;
   HWY_ALIGN float out[R * P * kPanel] = {};
   for (int64_t block = 0; block < blocks; ++block, at += kInt8BlockBytes, pairs += R * kScaled / 2, scales += R) {
-    const std::byte* ahead = at + kAhead * kInt8BlockBytes + (block + kAhead < blocks ? 0 : (P - 1) * apart);
-    const BlockSums<R, P> sums(pairs, at + kPanel * sizeof(float), ahead + kPanel * sizeof(float), apart);
+    const BlockSums<R, P> sums(pairs, reinterpret_cast<const int8_t*>(at + place.numbers));
+    const auto* own = reinterpret_cast<const float*>(at + place.scales);
     for (int v = 0; v < V; ++v) {
-      const auto* own = reinterpret_cast<const float*>(at + v / kVectors * apart);
-      const VPanel s = hn::Load(d, own + v % kVectors * kLanes);
+      const VPanel s = hn::Load(d, own + v * kLanes);
       for (int r = 0; r < R; ++r) {
         float* to = out + (r * V + v) * kLanes;
         const VPanel scale = hn::Mul(hn::Set(d, scales[r]), s);

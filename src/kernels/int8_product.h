@@ -14,7 +14,7 @@ namespace longshot {
 // y = x W^T:   x[n, in], y[n, out]
 void int8_product(Context& context, ConstMat x, const Panels& w, Mat y);
 
-constexpr int kMostRows = 8;  // that go through a panel together; with more the registers get short
+constexpr int kMostRows = 4;  // that go through four panels together: sums of more would not fit the registers
 
 // One call, as the kernels see it: rows in blocks of equal height, filled up with 0.
 struct Int8Call {

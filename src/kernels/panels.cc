@@ -58,8 +58,9 @@ HWY_EXPORT(QuantizeImpl);
 
 int64_t blocks_of(int64_t in) { return (in + kScaled - 1) / kScaled; }
 
-// Pairs of inputs side by side: [k / 2, lane, 2].
-int64_t place_of(int64_t k, int64_t lane) { return (k / 2 * kPanel + lane) * 2 + k % 2; }
+// Inputs side by side in pairs: [k / 2, lane, 2]
+int64_t bf16_index(int64_t k, int64_t lane) { return (k / 2 * kPanel + lane) * 2 + k % 2; }
+int64_t int8_index(int64_t k, int64_t lane) { return k / 2 * int64_t{kInt8Pair} + lane * 2 + k % 2; }
 
 bool all_finite(const float* x, int64_t n) {
   bool finite = true;
@@ -79,17 +80,18 @@ bool store_bf16(const float* x, int64_t n, int64_t lane, std::byte* panel) {
     finite &= all_finite(rounded, count);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t k = first + i;
-      to[place_of(k, lane)] = static_cast<uint16_t>(std::bit_cast<uint32_t>(rounded[i]) >> 16);
+      to[bf16_index(k, lane)] = static_cast<uint16_t>(std::bit_cast<uint32_t>(rounded[i]) >> 16);
     }
   }
   return finite;
 }
 
-bool store_int8(const float* x, int64_t n, int64_t lane, std::byte* panel) {
+// Row `row` of a matrix from floats x[n].
+bool store_int8(const float* x, int64_t n, int64_t row, std::byte* to) {
   constexpr float kMost = 127;
   bool finite = all_finite(x, n);
   int32_t q[kScaled];
-  for (int64_t first = 0; first < n; first += kScaled, panel += kInt8BlockBytes) {
+  for (int64_t first = 0; first < n; first += kScaled) {
     const int64_t count = std::min(kScaled, n - first);
     float most = 0;
     for (int64_t i = 0; i < count; ++i) most = std::max(most, std::abs(x[first + i]));
@@ -97,10 +99,11 @@ bool store_int8(const float* x, int64_t n, int64_t lane, std::byte* panel) {
     finite &= s * kMost <= std::numeric_limits<float>::max();
     if (!finite) return false;
     if (s < std::numeric_limits<float>::min()) continue;  // all 0
-    reinterpret_cast<float*>(panel)[lane] = s;
+    const Int8Place place = int8_place(n, row / kPanel, first / kScaled);
+    reinterpret_cast<float*>(to + place.scales)[row % kPanel] = s;
     HWY_DYNAMIC_DISPATCH(QuantizeImpl)(x + first, s, count, q);
-    auto* to = reinterpret_cast<int8_t*>(panel) + kPanel * sizeof(float);
-    for (int64_t i = 0; i < count; ++i) to[place_of(i, lane)] = static_cast<int8_t>(q[i]);
+    auto* numbers = reinterpret_cast<int8_t*>(to + place.numbers);
+    for (int64_t i = 0; i < count; ++i) numbers[int8_index(i, row % kPanel)] = static_cast<int8_t>(q[i]);
   }
   return finite;
 }
@@ -108,9 +111,18 @@ bool store_int8(const float* x, int64_t n, int64_t lane, std::byte* panel) {
 }  // namespace
 
 Panels Panels::outputs(int64_t first, int64_t count) const {
-  assert(first % kPanel == 0 && first + count <= out);
+  assert(first % outputs_together(type) == 0 && first + count <= out);
   return {type, count, in, data + static_cast<size_t>(first / kPanel) * panel_bytes(type, in)};
 }
+
+Int8Place int8_place(int64_t in, int64_t panel, int64_t block) {
+  constexpr size_t kScales = kInt8Panels * kPanel * sizeof(float);
+  const auto begin = static_cast<size_t>(panel / kInt8Panels * blocks_of(in) + block) * kInt8BlockBytes;
+  const auto turn = static_cast<size_t>(panel % kInt8Panels);
+  return {begin + turn * kPanel * sizeof(float), begin + kScales + turn * 2 * kPanel};
+}
+
+int64_t outputs_together(WeightType type) { return type == WeightType::kInt8 ? kInt8Panels * kPanel : kPanel; }
 
 size_t panel_bytes(WeightType type, int64_t in) {
   switch (type) {
@@ -119,43 +131,40 @@ size_t panel_bytes(WeightType type, int64_t in) {
     case WeightType::kBf16:
       return static_cast<size_t>(round_up(in, kTileDepth) * kPanel) * sizeof(uint16_t);
     case WeightType::kInt8:
-      return static_cast<size_t>(blocks_of(in)) * kInt8BlockBytes;
+      return static_cast<size_t>(blocks_of(in)) * kInt8BlockBytes / kInt8Panels;
   }
   return 0;
 }
 
 size_t stored_bytes(WeightType type, int64_t out, int64_t in) {
-  return static_cast<size_t>((out + kPanel - 1) / kPanel) * panel_bytes(type, in);
+  return static_cast<size_t>(round_up(out, outputs_together(type)) / kPanel) * panel_bytes(type, in);
 }
 
 bool store_panels(ConstMat w, WeightType type, std::byte* to) {
+  if (type == WeightType::kF32) {
+    pack_panels(w.data, w.stride, w.rows, w.cols, reinterpret_cast<float*>(to));
+    return true;
+  }
+  std::memset(to, 0, stored_bytes(type, w.rows, w.cols));
   const size_t apart = panel_bytes(type, w.cols);
   bool finite = true;
-  for (int64_t first = 0; first < w.rows; first += kPanel, to += apart) {
-    const int64_t count = std::min(kPanel, w.rows - first);
-    if (type == WeightType::kF32) {
-      pack_panels(w.row(first), w.stride, count, w.cols, reinterpret_cast<float*>(to));
-      continue;
-    }
-    std::memset(to, 0, apart);
-    for (int64_t lane = 0; lane < count; ++lane) {
-      const float* row = w.row(first + lane);
-      finite &= type == WeightType::kBf16 ? store_bf16(row, w.cols, lane, to) : store_int8(row, w.cols, lane, to);
-    }
+  for (int64_t r = 0; r < w.rows; ++r) {
+    finite &= type == WeightType::kInt8
+                  ? store_int8(w.row(r), w.cols, r, to)
+                  : store_bf16(w.row(r), w.cols, r % kPanel, to + static_cast<size_t>(r / kPanel) * apart);
   }
   return finite;
 }
 
 void expand_panel(const Panels& w, const PanelPart& part, float* to) {
   if (w.type != WeightType::kInt8) return HWY_DYNAMIC_DISPATCH(ExpandImpl)(w, part, to);
-  const std::byte* panel = w.data + static_cast<size_t>(part.panel) * panel_bytes(w.type, w.in);
   for (int64_t i = 0; i < part.count; ++i, to += kPanel) {
     const int64_t k = part.first + i;
-    const std::byte* block = panel + static_cast<size_t>(k / kScaled) * kInt8BlockBytes;
-    const auto* scales = reinterpret_cast<const float*>(block);
-    const auto* numbers = reinterpret_cast<const int8_t*>(scales + kPanel);
+    const Int8Place place = int8_place(w.in, part.panel, k / kScaled);
+    const auto* scales = reinterpret_cast<const float*>(w.data + place.scales);
+    const auto* numbers = reinterpret_cast<const int8_t*>(w.data + place.numbers);
     for (int64_t lane = 0; lane < kPanel; ++lane)
-      to[lane] = scales[lane] * static_cast<float>(numbers[place_of(k % kScaled, lane)]);
+      to[lane] = scales[lane] * static_cast<float>(numbers[int8_index(k % kScaled, lane)]);
   }
 }
 

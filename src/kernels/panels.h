@@ -13,14 +13,17 @@ enum class WeightType { kF32, kBf16, kInt8 };
 constexpr Choice<WeightType> kWeightTypes[] = {
     {"f32", WeightType::kF32}, {"bf16", WeightType::kBf16}, {"int8", WeightType::kInt8}};
 
-constexpr int64_t kScaled = 64;                                             // inputs that share a scale
-constexpr size_t kInt8BlockBytes = 16 * (sizeof(float) + size_t{kScaled});  // of a panel: their scales and numbers
+constexpr int64_t kScaled = 64;                     // inputs that share a scale
+constexpr int64_t kInt8Panels = 4;                  // side by side
+constexpr size_t kInt8Pair = 2 * 16 * kInt8Panels;  // bytes from one pair of inputs to the next
+constexpr size_t kInt8BlockBytes = 16 * kInt8Panels * (sizeof(float) + kScaled);
 
 // W[out, in], panel after panel; outputs and inputs that only fill up are 0. A panel is
 //
 //   f32    [in, 16] floats
 //   bf16   [in / 2, 16, 2] numbers, `in` filled up to a multiple of 32: pairs of inputs side by side, tiles of kernels/bf16.h
-//   int8   for every 64 inputs: scales s[16] (floats), then numbers q[32, 16, 2], pairs side by side too
+//   int8   four panels side by side, so that reading them together is one stream; for every 64 inputs a block of
+//          scales s[4, 16] (floats) and numbers q[32, 4, 16, 2], pairs of inputs side by side too
 //
 // and stands for the floats w:
 //
@@ -34,9 +37,18 @@ struct Panels {
   int64_t out = 0, in = 0;
   const std::byte* data = nullptr;
 
-  // The rows of outputs [first, first + count). REQUIRES: first is a multiple of 16.
+  // The rows of outputs [first, first + count). REQUIRES: first is a multiple of outputs_together(type).
   Panels outputs(int64_t first, int64_t count) const;
 };
+
+// Of int8, in bytes: where a panel's part of a block of inputs lies. The next block is kInt8BlockBytes further.
+struct Int8Place {
+  size_t scales;   // [16]
+  size_t numbers;  // [32, 16, 2], pairs kInt8Pair apart
+};
+Int8Place int8_place(int64_t in, int64_t panel, int64_t block);
+
+int64_t outputs_together(WeightType type);
 
 size_t panel_bytes(WeightType type, int64_t in);
 size_t stored_bytes(WeightType type, int64_t out, int64_t in);

@@ -15,7 +15,7 @@ Weight Weight::outputs(int64_t first, int64_t count) const {
   return {.values = values.rows_from(first, count)};
 }
 
-bool Weight::can_begin_at(int64_t output) const { return !is_stored() || output % kPanel == 0; }
+bool Weight::can_begin_at(int64_t output) const { return !is_stored() || output % outputs_together(stored.type) == 0; }
 
 void product(Context& context, ConstMat x, const Weight& w, Mat y) {
   if (!w.is_stored()) return gemm_nt(context, x, w.values, y);

@@ -365,13 +365,19 @@ TEST(StoredProduct, Transposed) {
 
 TEST(StoredProduct, OfSomeOutputs) {
   Guarded w(100, 70, 3, 2), x(3, 70, 1, 1);
-  const Stored stored(w.mat(), WeightType::kInt8);
-  EXPECT_TRUE(stored.weight().can_begin_at(48));
-  EXPECT_FALSE(stored.weight().can_begin_at(50));
-  Guarded all(3, 100, 1, 3), some(3, 30, 1, 4);
-  product(test_context(), x.mat(), stored.weight(), all.mat());
-  product(test_context(), x.mat(), stored.weight().outputs(48, 30), some.mat());
-  expect_same_bits(some.mat(), all.mat().cols_from(48, 30));
+  for (const WeightType type : kTypes) {
+    const Stored stored(w.mat(), type);
+    Guarded all(3, 100, 1, 3);
+    product(test_context(), x.mat(), stored.weight(), all.mat());
+    for (int64_t first = 0; first < 100; first += 8) {
+      ASSERT_EQ(stored.weight().can_begin_at(first), first % (type == WeightType::kInt8 ? 64 : 16) == 0);
+      if (!stored.weight().can_begin_at(first)) continue;
+      Guarded some(3, 30, 1, 4);
+      const int64_t count = std::min<int64_t>(30, 100 - first);
+      product(test_context(), x.mat(), stored.weight().outputs(first, count), some.mat().cols_from(0, count));
+      expect_same_bits(some.mat().cols_from(0, count), all.mat().cols_from(first, count));
+    }
+  }
 }
 
 TEST(StoredProduct, RowsArePicked) {
