@@ -62,7 +62,7 @@ class Inference {
   void check_config() const;
   void forget_by_bound();
   void keep_sinks();
-  size_t place(const Tokens& tokens, size_t b) const {  // in the cache, of sequence b of a call
+  static size_t place(const Tokens& tokens, size_t b) {  // in the cache, of sequence b of a call
     return tokens.sequences.empty() ? b : static_cast<size_t>(tokens.sequences[b]);
   }
   void begin(const Tokens& tokens);

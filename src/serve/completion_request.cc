@@ -108,7 +108,7 @@ TokenizeRequest parse_tokenize(std::string_view body) {
   fields.ignore("model");
   fields.finish();
   require_usage(content.has_value() != prompt.has_value(), "'content' is missing: the text to be cut into tokens");
-  return {content ? *content : *prompt};
+  return {content.value_or(prompt.value_or(""))};
 }
 
 DetokenizeRequest parse_detokenize(std::string_view body) {

@@ -32,7 +32,7 @@ Json object_of(std::string_view body) {
 }  // namespace
 
 RequestFields::RequestFields(std::string_view body) : object_(object_of(body)) {}
-RequestFields::RequestFields(const Json& object, std::string name) : object_(object), name_(std::move(name)) {}
+RequestFields::RequestFields(Json object, std::string name) : object_(std::move(object)), name_(std::move(name)) {}
 
 void RequestFields::refuse(const char* name, const char* wanted, const Json& got) const {
   fail_usage("'{}{}' must be {}, but is {}", name_, name, wanted, quoted(got));

@@ -15,7 +15,7 @@ class RequestFields {
  public:
   // Error(kUsage) unless the text is a JSON object within the limits.
   explicit RequestFields(std::string_view body);
-  explicit RequestFields(const Json& object, std::string name);
+  RequestFields(Json object, std::string name);  // one inside another
 
   // Nothing where the field is absent or null. Error(kUsage) where it is of another kind.
   const Json* find(const char* name);

@@ -34,7 +34,7 @@ TEST_F(ServeApi, ACompletionIsWhatGenerateMakes) {
   const Sample want = generate(test_context(), loaded_, ids(prompt), config).samples[0];
   const Json& choice = json["choices"][0];
   EXPECT_EQ(json["object"], "text_completion");
-  EXPECT_EQ(choice["text"], want.text);
+  EXPECT_EQ(choice["text"], Json(want.text));
   EXPECT_EQ(choice["finish_reason"], "length");
   EXPECT_EQ(choice["logprobs"], nullptr);
   EXPECT_EQ(choice["longshot"]["length"], "4.2 times the training length 24");
@@ -64,8 +64,8 @@ TEST_F(ServeApi, AStreamIsTheSameText) {
   }
   for (size_t i = 0; i < 2; ++i) {
     const Json& choice = whole["choices"][i];
-    EXPECT_EQ(texts[i], choice["text"]);
-    EXPECT_EQ(reasons[i], choice["finish_reason"]);
+    EXPECT_EQ(choice["text"], Json(texts[i]));
+    EXPECT_EQ(choice["finish_reason"], Json(reasons[i]));
     EXPECT_EQ(log_p[i], choice["logprobs"]["token_logprobs"]);
     EXPECT_EQ(texts[i].find("se"), std::string::npos);
   }

@@ -73,7 +73,7 @@ TEST_F(ServeBrowser, ACompletionStreamsAndRunsAppear) {
   const Json made = complete({{"prompt", "The river <b>runs</b>"}, {"max_tokens", 40}, {"seed", 1}}).json();
   const std::string shown =
       browser.evaluate("[...document.querySelectorAll('.token')].map(t => t.textContent).join('')").get<std::string>();
-  EXPECT_EQ(shown, made["choices"][0]["text"]);
+  EXPECT_EQ(made["choices"][0]["text"], Json(shown));
   EXPECT_GT(browser
                 .evaluate("new Set([...document.querySelectorAll('.token')].map(t => "
                           "getComputedStyle(t).backgroundColor)).size")
