@@ -28,7 +28,7 @@ struct StoreTo {
   }
 };
 
-void ExpandImpl(const Panels& w, const PanelPart& part, float* to) {
+void ExpandImpl(const Panels& w, const PanelPart& part, float* to) {  // NOLINT(*-non-const-parameter): it is written
   const size_t apart = panel_bytes(w.type, w.in);
   const std::byte* from = w.data + static_cast<size_t>(part.panel) * apart;
   StoreTo store{to, part.first};

@@ -1,5 +1,7 @@
 #include "model/parameters.h"
 
+#include <cassert>
+
 #include "base/error.h"
 #include "base/rng.h"
 
@@ -61,11 +63,13 @@ void Parameters::begin_storing(WeightType type) {
 void Parameters::store(ParameterId id) {
   const Tensor& t = tensors_[id];
   if (!t.matrix) return;
+  assert(stored_);
+  const WeightType type = stored_.value_or(WeightType::kF32);
   const std::span<float> floats = value(id);
-  require(store_panels(as_mat(floats, id), *stored_, places_[id].data()),
+  require(store_panels(as_mat(floats, id), type, places_[id].data()),
           "tensor '{}' has numbers that are not finite in {}; --weights f32 takes them as they are", t.name,
-          name_of(kWeightTypes, *stored_));
-  panels_[id] = {*stored_, t.shape[0], t.shape[1], places_[id].data()};
+          name_of(kWeightTypes, type));
+  panels_[id] = {type, t.shape[0], t.shape[1], places_[id].data()};
   Workspace::release(std::as_writable_bytes(floats));
 }
 
