@@ -59,8 +59,8 @@ struct Choice {
 // Lives as long as its texts are made: their callbacks hold it, and run on one thread, one after the other.
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
-  Completion(const ServedModel& served, CompletionRequest request, std::shared_ptr<Exchange> exchange)
-      : served_(served), request_(std::move(request)), exchange_(std::move(exchange)) {
+  Completion(ServedModel served, CompletionRequest request, std::shared_ptr<Exchange> exchange)
+      : served_(std::move(served)), request_(std::move(request)), exchange_(std::move(exchange)) {
     if (!request_.has_seed) request_.config.sampling.seed = random_seed();
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     created_ = std::chrono::duration_cast<std::chrono::seconds>(now).count();
@@ -235,7 +235,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
 }  // namespace
 
-void answer_completion(const ServedModel& served, CompletionRequest request, std::shared_ptr<Exchange> exchange) {
+void answer_completion(const ServedModel& served, CompletionRequest request,
+                       const std::shared_ptr<Exchange>& exchange) {
   if (request.model && *request.model != served.name) {
     served.metrics->count_reply(kRoute, 404);
     return exchange->reply(error_reply(

@@ -20,6 +20,6 @@ struct ServedModel {
 
 // Has the texts made and answers, at once or as server-sent events. Error(kUsage) where they cannot be made; a full queue is
 // answered with 429.
-void answer_completion(const ServedModel& served, CompletionRequest request, std::shared_ptr<Exchange> exchange);
+void answer_completion(const ServedModel& served, CompletionRequest request, const std::shared_ptr<Exchange>& exchange);
 
 }  // namespace longshot

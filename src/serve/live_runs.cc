@@ -89,7 +89,7 @@ const char* state_of(const LiveRun& run) {
 std::vector<ChartPoint> points_of(const RunRecord& run, OptionalNumber MetricsRecord::*field) {
   std::vector<ChartPoint> all;
   for (const MetricsRecord& m : run.curve) {
-    if (m.*field) all.push_back({static_cast<double>(m.step), *(m.*field)});
+    if (const OptionalNumber value = m.*field) all.push_back({static_cast<double>(m.step), *value});
   }
   const size_t every = (all.size() + kMostPoints - 1) / kMostPoints;
   if (every <= 1) return all;
@@ -177,6 +177,7 @@ std::string live_runs_html(const std::vector<LiveRun>& runs) {
   for (const LiveRun& run : runs) out += row_html(run);
   out += "</tbody></table></div>\n";
   std::vector<const LiveRun*> shown;
+  shown.reserve(runs.size());
   for (const LiveRun& run : runs) shown.push_back(&run);
   std::ranges::stable_sort(shown, {}, [](const LiveRun* run) { return run->seconds_since; });
   if (shown.size() > kMostCurves) {
