@@ -14,7 +14,6 @@
 #include <boost/beast/http/string_body.hpp>
 #include <chrono>
 #include <deque>
-#include <optional>
 #include <set>
 #include <thread>
 
@@ -88,7 +87,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   HttpServer::State& server_;
   asio::steady_timer timer_;
   boost::beast::flat_buffer buffer_;
-  std::optional<Parser> parser_;
+  std::unique_ptr<Parser> parser_;                                  // of one request
   std::shared_ptr<class ConnectionExchange> exchange_;              // the request being answered
   bool keep_alive_ = false, chunked_ = false, body_wanted_ = true;  // of the request at hand
   bool ended_ = false, writing_ = false, closed_ = false;
@@ -178,7 +177,7 @@ void Connection::close() {
 }
 
 void Connection::read_request() {
-  parser_.emplace();
+  parser_ = std::make_unique<Parser>();
   parser_->header_limit(static_cast<uint32_t>(server_.config.header_bytes));
   parser_->body_limit(static_cast<uint64_t>(server_.config.body_bytes));
   deadline(server_.config.header_seconds);
