@@ -90,8 +90,16 @@ class FarKeys {
   bool negligible(const Rows& rows, int64_t first, int64_t last) const {
     if (!active_) return false;
     if (first >= last) return true;
-    float kappa = 0;
+    const bool before = first * kKeyTile < rows.query0;
+    float kappa = ring_.norm_of(before ? last - 1 : first);
+    if (!small(rows, first, last, kappa)) return false;  // for the nearest tile alone
     for (int64_t t = first; t < last; ++t) kappa = std::max(kappa, ring_.norm_of(t));
+    return small(rows, first, last, kappa);
+  }
+
+ private:
+  // The inequality, for keys of norm `kappa`.
+  bool small(const Rows& rows, int64_t first, int64_t last, float kappa) const {
     const int64_t first_key = first * kKeyTile, last_key = last * kKeyTile - 1;
     const bool before = first_key < rows.query0;
     for (int64_t r = 0; r < rows.count; ++r) {
@@ -104,7 +112,6 @@ class FarKeys {
     return true;
   }
 
- private:
   bool active_;
   const KeyRing& ring_;
   float log_eps_ = 0;

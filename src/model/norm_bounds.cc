@@ -88,23 +88,23 @@ Layer::Input Layer::output_bound() const {
   return {norm.weight, norm.bias, std::sqrt(static_cast<double>(config_.dim))};
 }
 
-std::vector<NormBounds> Layer::norm_bounds(Context& context, const Input& given) const {
+std::vector<NormBounds> Layer::norm_bounds(Context& context, const Input& input) const {
   const int64_t dim = config_.dim, head_dim = config_.head_dim();
   const Norm norm = attention_norm_.view();
-  const Input input = pre_norm_ ? Input{norm.weight, norm.bias, std::sqrt(static_cast<double>(dim))} : given;
+  const Input from = pre_norm_ ? Input{norm.weight, norm.bias, std::sqrt(static_cast<double>(dim))} : input;
   // Rows diag(g) and s go through the projection: [C + 1, 3C], diag(g) W^T and below it (W s)^T.
   std::vector<float> rows(static_cast<size_t>((dim + 1) * dim)), projected(static_cast<size_t>((dim + 1) * 3 * dim));
   const Mat x(rows.data(), dim + 1, dim), y(projected.data(), dim + 1, 3 * dim);
   for (int64_t c = 0; c < dim; ++c) {
-    x(c, c) = input.gains.empty() ? 1.0f : input.gains[static_cast<size_t>(c)];
-    x(dim, c) = input.shift.empty() ? 0.0f : input.shift[static_cast<size_t>(c)];
+    x(c, c) = from.gains.empty() ? 1.0f : from.gains[static_cast<size_t>(c)];
+    x(dim, c) = from.shift.empty() ? 0.0f : from.shift[static_cast<size_t>(c)];
   }
   const PrecisionScope exact(context, Precision::kF32);
   qkv_.forward(context, x, y);
   for (int64_t c = 0; c < 3 * dim && qkv_.bias(); ++c) y(dim, c) += qkv_.bias()[c];
-  const auto bound = [&](int64_t column) {
-    const Mat head = y.cols_from(column, head_dim);
-    const double largest = spectral_bound(head.rows_from(0, dim)) * input.radius + norm_of(head.rows_from(dim, 1));
+  const auto bound = [&](int64_t first) {
+    const Mat head = y.cols_from(first, head_dim);
+    const double largest = spectral_bound(head.rows_from(0, dim)) * from.radius + norm_of(head.rows_from(dim, 1));
     return largest * (1 + kRounding);
   };
   std::vector<NormBounds> bounds;
