@@ -96,6 +96,7 @@ class GenerateCommand : public Command {
       if (!json_) show(rest);
       held_back = rest;
     };
+    fmt::print(stderr, "{}\n", unbounded_.announcement(session.loaded));
     if (!json_) show(text);
     const GeneratedStream made = generate_unbounded(session.context, session.loaded, std::move(request), unbounded_);
     if (json_) {

@@ -77,6 +77,7 @@ class ScoreCommand : public Command {
       progress.show(fmt::format("{} tokens, loss {:.4f}", tokens, loss));
       flush_output();
     };
+    progress.note(unbounded_.announcement(session.loaded));
     const ScoredStream scored =
         score_unbounded(session.context, session.loaded, reader(args[1]), unbounded_, callbacks);
     progress.clear();

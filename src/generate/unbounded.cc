@@ -20,13 +20,25 @@ bool has_bound(const LoadedModel& loaded) {
   return loaded.model->attention_options(0).bias.kind == DistanceBias::Kind::kLinear;
 }
 
+Inference::Config cache_of(const LoadedModel& loaded, const UnboundedConfig& config) {
+  config.validate(loaded);
+  Inference::Config cache{.sequences = 1, .tokens = kPiece, .capacity = Inference::kEndless};
+  if (has_bound(loaded)) {
+    cache.forget = config.strict ? Inference::Forget::kByWeights : Inference::Forget::kBySeen;
+  } else {
+    cache.window = config.window > 0 ? config.window : loaded.info.model.length;
+    cache.sinks = std::min(config.sinks, cache.window);
+  }
+  return cache;
+}
+
 // A model at work on one stream.
 class StreamingModel {
  public:
   StreamingModel(Context& context, LoadedModel& loaded, const UnboundedConfig& config)
-      : inference_(context, *loaded.model, cache(loaded, config)), start_(seconds_now()) {
+      : inference_(context, *loaded.model, cache_of(loaded, config)), start_(seconds_now()) {
     report_.certified = has_bound(loaded);
-    if (!report_.certified) report_.window = cache(loaded, config).window, report_.sinks = cache(loaded, config).sinks;
+    report_.window = cache_of(loaded, config).window, report_.sinks = cache_of(loaded, config).sinks;
   }
 
   Inference& inference() { return inference_; }
@@ -39,18 +51,6 @@ class StreamingModel {
   }
 
  private:
-  static Inference::Config cache(const LoadedModel& loaded, const UnboundedConfig& config) {
-    config.validate(loaded);
-    Inference::Config cache{.sequences = 1, .tokens = kPiece, .capacity = Inference::kEndless};
-    if (has_bound(loaded)) {
-      cache.forget = config.strict ? Inference::Forget::kByWeights : Inference::Forget::kBySeen;
-    } else {
-      cache.window = config.window > 0 ? config.window : loaded.info.model.length;
-      cache.sinks = std::min(config.sinks, cache.window);
-    }
-    return cache;
-  }
-
   Inference inference_;
   UnboundedReport report_;
   double start_;
@@ -159,6 +159,14 @@ void UnboundedConfig::validate(const LoadedModel& loaded) const {
                 method);
   require_usage(has_bound(loaded) || !strict,
                 "--strict is for methods with a bound on far keys; '{}' has none and sees a window", method);
+}
+
+std::string UnboundedConfig::announcement(const LoadedModel& loaded) const {
+  const Inference::Config cache = cache_of(loaded, *this);
+  if (has_bound(loaded))
+    return "unbounded: keys that cannot matter any more are dropped, what that leaves out is certified";
+  return fmt::format("unbounded, an approximation: a token sees the last {} tokens and the first {}, nothing between",
+                     cache.window, cache.sinks);
 }
 
 std::string UnboundedReport::text() const {

@@ -24,6 +24,8 @@ struct UnboundedConfig {
   void fields(Options& o);
   // Error(kUsage) that names the option: out of range, or not for this model.
   void validate(const LoadedModel& loaded) const;
+  // What a user must know before anything runs: whether the result is certified or an approximation.
+  std::string announcement(const LoadedModel& loaded) const;
 };
 
 // What a stream's cache has done.

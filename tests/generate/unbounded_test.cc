@@ -132,6 +132,8 @@ TEST_F(UnboundedTest, WhatDoesNotFitTheMethodIsRefused) {
   EXPECT_THAT(refused(alibi, {.window = 20}), HasSubstr("--window"));
   LoadedModel& rotary = model("rotary");
   EXPECT_EQ(refused(rotary, {.window = 20}), "");
+  EXPECT_THAT(UnboundedConfig{.window = 20}.announcement(rotary),
+              AllOf(HasSubstr("an approximation"), HasSubstr("the last 20 tokens and the first 4")));
   EXPECT_THAT(refused(rotary, {.strict = true}), HasSubstr("--strict"));
   EXPECT_THAT(refused(rotary, {.window = -1}), HasSubstr("--window"));
   EXPECT_THAT(refused(rotary, {.sinks = 1000}), HasSubstr("--sinks"));
