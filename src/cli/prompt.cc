@@ -19,8 +19,8 @@ std::string read_prompt(const std::string& path) {
   std::vector<char> buffer(1 << 16);
   while (std::cin.read(buffer.data(), static_cast<std::streamsize>(buffer.size())), std::cin.gcount() > 0) {
     text.append(buffer.data(), static_cast<size_t>(std::cin.gcount()));
-    require(text.size() <= kMostInput, "standard input: more than {} MB; a text of that size belongs into a token set",
-            kMostInput >> 20);
+    require(text.size() <= kMostInput,
+            "standard input: more than {} MB; score it with --unbounded, or make a token set of it", kMostInput >> 20);
   }
   return text;
 }
