@@ -43,7 +43,7 @@ class Client {
     fd_ = -1;
   }
   // False once the server has closed.
-  bool send(std::string_view bytes) {
+  bool send(std::string_view bytes) const {
     while (!bytes.empty()) {
       const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (n <= 0) return false;
@@ -62,13 +62,13 @@ class Client {
   std::string take_until(const std::string& mark) {
     size_t at = 0;
     while ((at = held_.find(mark)) == std::string::npos) require(receive(30), "the answer ends before '{}'", mark);
-    const std::string part = held_.substr(0, at + mark.size());
+    std::string part = held_.substr(0, at + mark.size());
     held_.erase(0, at + mark.size());
     return part;
   }
   std::string take(size_t bytes) {
     while (held_.size() < bytes) require(receive(30), "the answer ends after {} bytes of {}", held_.size(), bytes);
-    const std::string part = held_.substr(0, bytes);
+    std::string part = held_.substr(0, bytes);
     held_.erase(0, bytes);
     return part;
   }

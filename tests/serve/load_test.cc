@@ -40,7 +40,7 @@ TEST_F(ServeLoad, TwoHundredRequestsSixteenAtATime) {
   std::atomic<uint64_t> next{0}, cut_off{0};
   const auto work = [&] {
     auto client = std::make_unique<Client>(port_);
-    for (uint64_t i; (i = next++) < kRequests;) {
+    for (uint64_t i = 0; (i = next++) < kRequests;) {
       if (i % 10 == 3) {  // one that goes away in the middle of its answer
         Client gone(port_);
         gone.send(post_text("/v1/completions", R"({"prompt":"x","max_tokens":4000,"stream":true})"));

@@ -20,7 +20,7 @@ class ServeMemory : public ServeTest {
     std::atomic<uint64_t> next{first};
     const auto work = [&] {
       auto client = std::make_unique<Client>(port_);
-      for (uint64_t i; (i = next++) < first + count;) {
+      for (uint64_t i = 0; (i = next++) < first + count;) {
         Json body{{"prompt", small_text(i * 37 % 900)}, {"max_tokens", 1 + i % 9}, {"seed", i}, {"stream", i % 2 == 0}};
         if (i % 3 == 0) body["logprobs"] = 5;
         if (i % 11 == 0) body["max_tokens"] = "many";

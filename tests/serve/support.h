@@ -22,7 +22,7 @@ class ServeTest : public testing::Test {
 
   // Trained until it makes words.
   static fs::path run_dir(const std::string& position) {
-    const fs::path out = *dir_ / position;
+    fs::path out = *dir_ / position;
     if (!fs::exists(out)) {
       TrainRequest request = small_request(*dir_ / "data", out, 150);
       request.model.position = position, request.train.save_every = 150;
@@ -66,7 +66,7 @@ class ServeTest : public testing::Test {
     const size_t at = text.find("\n" + name + " ");
     return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size() + 2));
   }
-  bool comes_true(const std::function<bool()>& holds) const {
+  static bool comes_true(const std::function<bool()>& holds) {
     for (const double end = seconds_now() + 30; seconds_now() < end;) {
       if (holds()) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
