@@ -16,7 +16,7 @@ class ServeBrowser : public ServeTest {
  protected:
   void SetUp() override {
     if (Chromium::find().empty()) GTEST_SKIP() << "chromium is not installed: the page was NOT tested in a browser";
-    ::signal(SIGPIPE, SIG_IGN);
+    (void)::signal(SIGPIPE, SIG_IGN);
     make_directories(*dir_ / "profile");
   }
   std::string address() const { return fmt::format("http://127.0.0.1:{}/", port_); }
