@@ -57,8 +57,8 @@ inline float score_scale(const AttentionShape& shape, const AttentionOptions& op
 // ln sum_{d >= 0} e^(-m d) = -ln(1 - e^-m), also where e^-m is nearly 1.
 inline double log_tail(double slope) { return -std::log(-std::expm1(-slope)); }
 
-// What rounding to bf16 can make of |q| |k|: each number grows by at most 2^-9 of itself, and so do the norms.
-constexpr float kBf16Longer = (1 + 0x1p-9f) * (1 + 0x1p-9f) * (1 + 0x1p-22f);
+// What rounding to bf16 can make of |q| |k|: each number grows by at most 2^-8 of itself, and so do the norms.
+constexpr float kBf16Longer = (1 + 0x1p-8f) * (1 + 0x1p-8f) * (1 + 0x1p-22f);
 
 // m of a linear bias -m |d|, for the query at position i.
 inline float slope_of(const DistanceBias& bias, int64_t head, int64_t i) {

@@ -38,7 +38,7 @@ TEST(Attention, EqualsThePlainFormulaAtAwkwardSizes) {
   }
 }
 
-// Operands of the products are rounded: inputs, probabilities and gradients by 2^-9 of themselves.
+// Operands of the products are rounded: inputs, probabilities and gradients by 2^-8 of themselves.
 TEST(Attention, InBf16WithinTheRoundingOfOperands) {
   Context context(2);
   context.set_precision(Precision::kBf16);

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "context.h"
+#include "kernels/attention_head.h"
 #include "kernels/bf16_tiles-inl.h"
 #include "kernels/bf16_x86.h"
 #include "kernels/gemm.h"
@@ -58,6 +59,18 @@ std::vector<float> mixed(int64_t n) {
     x.push_back(i % 23 == 0 ? special[static_cast<size_t>(i / 23 % 7)] : normal_at);
   }
   return x;
+}
+
+// What the stop rule of attention allows for, at every number between two powers of two that rounding can lengthen most.
+TEST(Bf16, RoundingLengthensNoMoreThanTheBoundOnFarKeysKnows) {
+  double most = 0;
+  for (float x = 1; x < 2; x = std::nextafter(x, 2.0f)) {
+    float y = 0;
+    round_to_bf16(&x, &y, 1);
+    most = std::max(most, static_cast<double>(y) / static_cast<double>(x));
+  }
+  EXPECT_LE(most * most, kBf16Longer);
+  EXPECT_GE(most * most, kBf16Longer - 0x1p-14) << "the bound is the least that holds";
 }
 
 TEST(Bf16, TheInstructionsPackWhatThePlainLoopPacks) {
