@@ -84,6 +84,7 @@ def main():
         sys.exit(__doc__)
     longshot, llama, out = sys.argv[1:4]
     shape = [int(a) for a in sys.argv[4:]] or [24, 1024, 16, 250880]
+    os.makedirs(out, exist_ok=True)
     models = {kind: os.path.join(out, f"decode-{kind}.gguf") for kind in TYPES}
     for kind, path in models.items():
         write_gguf(path, kind, shape)
