@@ -61,17 +61,15 @@ class GenerateCommand : public Command {
     GenerationCallbacks callbacks;
     callbacks.should_stop = stop_requested;
     const bool stream = !json_ && config_.samples == 1;
+    Echo echo{text};
     callbacks.on_text = [&](int64_t, const std::string& piece) {
-      if (!stream) return;
-      fmt::print("{}", shown_text(piece));
-      flush_output();
+      if (stream) echo.show(piece);
     };
-    if (stream) fmt::print("{}", shown_text(text));
     const Generated made = generate(session.context, session.loaded, prompt, config_, callbacks);
     if (json_) {
       print_json(session.loaded, text, prompt, made);
     } else if (stream) {
-      fmt::print("\n");
+      echo.show("\n");
     } else {
       for (size_t s = 0; s < made.samples.size(); ++s)
         fmt::print("--- {}\n{}{}\n", s + 1, shown_text(text), shown_text(made.samples[s].text));
@@ -83,21 +81,17 @@ class GenerateCommand : public Command {
 
   int stream(ModelSession& session, const std::string& text, const std::vector<int32_t>& prompt) const {
     TextRequest request{.prompt = prompt, .config = config_, .should_stop = stop_requested};
-    const auto show = [](const std::string& piece) {
-      fmt::print("{}", shown_text(piece));
-      if (!piece.empty()) flush_output();
-    };
+    Echo echo{text};
     std::string held_back;
     request.on_token = [&](const MadeToken& t) {
-      if (!json_) return show(t.text);
+      if (!json_) return echo.show(t.text);
       fmt::print("{}\n", dump_json(Json{{"id", t.token.id}, {"log_probability", t.token.log_p}, {"text", t.text}}));
     };
     request.on_end = [&](Ended, const std::string& rest) {
-      if (!json_) show(rest);
+      if (!json_) echo.show(rest);
       held_back = rest;
     };
     fmt::print(stderr, "{}\n", unbounded_.announcement(session.loaded));
-    if (!json_) show(text);
     const GeneratedStream made = generate_unbounded(session.context, session.loaded, std::move(request), unbounded_);
     if (json_) {
       fmt::print("{}\n", dump_json(Json{{"model", args[0]},
@@ -109,7 +103,7 @@ class GenerateCommand : public Command {
                                         {"held_back", held_back},
                                         {"unbounded", made.unbounded.to_json()}}));
     } else {
-      fmt::print("\n");
+      echo.show("\n");
     }
     flush_output();
     const double rest = std::max(made.unbounded.seconds - made.first_seconds, 1e-9);
@@ -118,6 +112,16 @@ class GenerateCommand : public Command {
                made.first_seconds, name_of(kEndings, made.ended), made.unbounded.text());
     return stop_requested() ? 1 : 0;
   }
+
+  // What is made, behind its prompt: a request that is refused shows neither.
+  struct Echo {
+    std::string prompt;
+    void show(const std::string& piece) {
+      fmt::print("{}", shown_text(prompt + piece));
+      flush_output();
+      prompt.clear();
+    }
+  };
 
   // Text on a terminal; a pipe gets the bytes.
   static std::string shown_text(const std::string& text) {
