@@ -12,10 +12,6 @@ struct Model::State {
   State(LoadedModel model, int threads) : loaded(std::move(model)), context(threads) {}
   LoadedModel loaded;
   Context context;
-  const Tokenizer& tokenizer() const {
-    require(loaded.tokenizer != nullptr, "{}: no tokenizer travelled with this model", loaded.dir.string());
-    return *loaded.tokenizer;
-  }
 };
 
 Model::Model(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -31,8 +27,12 @@ int64_t Model::train_length() const { return state_->loaded.info.model.length; }
 int64_t Model::vocab_size() const { return state_->loaded.info.model.vocab; }
 const std::string& Model::position() const { return state_->loaded.info.model.position; }
 
-std::vector<int32_t> Model::encode(std::string_view text) const { return state_->tokenizer().encode(text); }
-std::string Model::decode(std::span<const int32_t> ids) const { return state_->tokenizer().decode(ids); }
+std::vector<int32_t> Model::encode(std::string_view text) const {
+  return state_->loaded.required_tokenizer().encode(text);
+}
+std::string Model::decode(std::span<const int32_t> ids) const {
+  return state_->loaded.required_tokenizer().decode(ids);
+}
 
 namespace {
 

@@ -55,7 +55,7 @@ class GenerateCommand : public Command {
   }
 
   int answer(ModelSession& session, const std::string& text) {
-    const std::vector<int32_t> prompt = session.tokenizer().encode(text);
+    const std::vector<int32_t> prompt = session.loaded.required_tokenizer().encode(text);
     print_heading(session.loaded, prompt);
     if (unbounded_.on) return stream(session, text, prompt);
     GenerationCallbacks callbacks;

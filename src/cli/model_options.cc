@@ -48,9 +48,4 @@ ModelSession::ModelSession(const ModelOptions& options, const std::string& run, 
   if (options.epsilon) loaded.model->set_attention_epsilon(*options.epsilon);
 }
 
-const Tokenizer& ModelSession::tokenizer() const {
-  require(loaded.tokenizer != nullptr, "{}: no tokenizer travelled with this model", loaded.dir.string());
-  return *loaded.tokenizer;
-}
-
 }  // namespace longshot

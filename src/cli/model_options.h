@@ -29,8 +29,6 @@ struct ModelSession {
 
   Context context;
   LoadedModel loaded;
-
-  const Tokenizer& tokenizer() const;  // Error where none travelled with the model
 };
 
 }  // namespace longshot

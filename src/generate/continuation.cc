@@ -9,9 +9,8 @@ namespace longshot {
 namespace {
 
 std::vector<int32_t> with_start(const LoadedModel& loaded, std::span<const int32_t> prompt) {
-  require(loaded.tokenizer != nullptr, "{}: no tokenizer travelled with this model", loaded.dir.string());
   const int64_t vocab = loaded.info.model.vocab;
-  std::vector<int32_t> ids{loaded.tokenizer->start_id()};
+  std::vector<int32_t> ids{loaded.required_tokenizer().start_id()};
   for (const int32_t id : prompt) {
     require_usage(id >= 0 && id < vocab, "id {} is outside the vocabulary of {}", id, vocab);
     ids.push_back(id);

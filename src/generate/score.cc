@@ -20,8 +20,8 @@ double ScoredText::bits_per_byte() const {
 }
 
 ScoredText score_text(Context& context, LoadedModel& loaded, std::string_view text, const Watch& watch) {
-  require(loaded.tokenizer != nullptr, "{}: no tokenizer travelled with this model", loaded.dir.string());
-  const std::vector<int32_t> ids = loaded.tokenizer->encode(text);
+  const Tokenizer& tokenizer = loaded.required_tokenizer();
+  const std::vector<int32_t> ids = tokenizer.encode(text);
   require(!ids.empty(), "there is no token in the text to score");
   const auto length = static_cast<int64_t>(ids.size());
   const int64_t reach = loaded.model->position().max_length();
@@ -31,7 +31,7 @@ ScoredText score_text(Context& context, LoadedModel& loaded, std::string_view te
     require(id >= 0 && id < loaded.info.model.vocab, "id {} is outside the vocabulary of {}", id,
             loaded.info.model.vocab);
 
-  std::vector<int32_t> inputs{loaded.tokenizer->start_id()};
+  std::vector<int32_t> inputs{tokenizer.start_id()};
   inputs.insert(inputs.end(), ids.begin(), ids.end() - 1);
   std::vector<float> losses(ids.size());
   const double start = seconds_now();
@@ -40,7 +40,7 @@ ScoredText score_text(Context& context, LoadedModel& loaded, std::string_view te
 
   ScoredText scored{.bytes = static_cast<int64_t>(text.size()), .train_length = loaded.info.model.length};
   scored.seconds = seconds_now() - start;
-  TextStream texts(*loaded.tokenizer, {}, {});
+  TextStream texts(tokenizer, {}, {});
   for (size_t i = 0; i < ids.size(); ++i) scored.tokens.push_back({ids[i], texts.push(ids[i]), losses[i]});
   scored.tokens.back().text += texts.finish();
   return scored;

@@ -20,9 +20,10 @@ bool has_bound(const LoadedModel& loaded) {
   return loaded.model->attention_options(0).bias.kind == DistanceBias::Kind::kLinear;
 }
 
-Inference::Config cache_of(const LoadedModel& loaded, const UnboundedConfig& config) {
+// For calls of at most `tokens`.
+Inference::Config cache_of(const LoadedModel& loaded, const UnboundedConfig& config, int64_t tokens) {
   config.validate(loaded);
-  Inference::Config cache{.sequences = 1, .tokens = kPiece, .capacity = Inference::kEndless};
+  Inference::Config cache{.sequences = 1, .tokens = tokens, .capacity = Inference::kEndless};
   if (has_bound(loaded)) {
     cache.forget = config.strict ? Inference::Forget::kByWeights : Inference::Forget::kBySeen;
   } else {
@@ -35,10 +36,10 @@ Inference::Config cache_of(const LoadedModel& loaded, const UnboundedConfig& con
 // A model at work on one stream.
 class StreamingModel {
  public:
-  StreamingModel(Context& context, LoadedModel& loaded, const UnboundedConfig& config)
-      : inference_(context, *loaded.model, cache_of(loaded, config)), start_(seconds_now()) {
+  StreamingModel(Context& context, LoadedModel& loaded, const Inference::Config& cache)
+      : inference_(context, *loaded.model, cache), start_(seconds_now()) {
     report_.certified = has_bound(loaded);
-    report_.window = cache_of(loaded, config).window, report_.sinks = cache_of(loaded, config).sinks;
+    report_.window = cache.window, report_.sinks = cache.sinks;
   }
 
   Inference& inference() { return inference_; }
@@ -129,10 +130,6 @@ class LossByContext {
   std::vector<int64_t> counts_;
 };
 
-void require_tokenizer(const LoadedModel& loaded) {
-  require(loaded.tokenizer != nullptr, "{}: no tokenizer travelled with this model", loaded.dir.string());
-}
-
 }  // namespace
 
 void UnboundedConfig::fields(Options& o) {
@@ -162,7 +159,7 @@ void UnboundedConfig::validate(const LoadedModel& loaded) const {
 }
 
 std::string UnboundedConfig::announcement(const LoadedModel& loaded) const {
-  const Inference::Config cache = cache_of(loaded, *this);
+  const Inference::Config cache = cache_of(loaded, *this, 1);
   if (has_bound(loaded))
     return "unbounded: keys that cannot matter any more are dropped, what that leaves out is certified";
   return fmt::format("unbounded, an approximation: a token sees the last {} tokens and the first {}, nothing between",
@@ -199,15 +196,15 @@ double ScoredStream::bits_per_byte() const {
 
 ScoredStream score_unbounded(Context& context, LoadedModel& loaded, const TextReader& read,
                              const UnboundedConfig& config, const ScoreStreamCallbacks& callbacks) {
-  require_tokenizer(loaded);
-  StreamingModel model(context, loaded, config);
+  const Tokenizer& tokenizer = loaded.required_tokenizer();
+  StreamingModel model(context, loaded, cache_of(loaded, config, kPiece));
   TokenReader reader(loaded, read);
-  TextStream texts(*loaded.tokenizer, {}, {});
+  TextStream texts(tokenizer, {}, {});
   LossByContext by_context;
   ScoredStream scored;
   double sum = 0, told = 0;
   int64_t tokens = 0;
-  int32_t before = loaded.tokenizer->start_id();
+  int32_t before = tokenizer.start_id();
   std::vector<int32_t> inputs;
   std::vector<float> losses;
   for (auto ids = reader.next(kPiece); !ids.empty(); ids = reader.next(kPiece)) {
@@ -248,7 +245,7 @@ GeneratedStream generate_unbounded(Context& context, LoadedModel& loaded, TextRe
     told(ended, text);
   };
   Continuation text(loaded, std::move(request));
-  StreamingModel model(context, loaded, config);
+  StreamingModel model(context, loaded, cache_of(loaded, config, kPromptPiece));
   std::vector<float> log_p(static_cast<size_t>(loaded.info.model.vocab));
   const auto run = [&](std::span<const int32_t> ids) {
     if (text.request().should_stop()) return text.end(Ended::kAsked);

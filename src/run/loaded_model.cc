@@ -1,6 +1,13 @@
 #include "run/loaded_model.h"
 
+#include "base/error.h"
+
 namespace longshot {
+
+const Tokenizer& LoadedModel::required_tokenizer() const {
+  require(tokenizer != nullptr, "{}: no tokenizer travelled with this model", dir.string());
+  return *tokenizer;
+}
 
 LoadedModel load_model(const fs::path& path, const Watch& watch, std::optional<WeightType> stored) {
   LoadedModel loaded;

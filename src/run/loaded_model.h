@@ -11,6 +11,9 @@ struct LoadedModel {
   fs::path dir;  // of the checkpoint
   std::unique_ptr<Transformer> model;
   std::unique_ptr<Tokenizer> tokenizer;  // null when none travelled along
+
+  // For what cannot do without; Error when there is none.
+  const Tokenizer& required_tokenizer() const;
 };
 // With `stored`, matrices are stored so (kernels/panels.h), and only running is left; without, all parameters are floats.
 LoadedModel load_model(const fs::path& path, const Watch& watch = {}, std::optional<WeightType> stored = {});

@@ -67,7 +67,7 @@ bool Server::has_keys() const { return state_->guard.has_keys(); }
 
 void Server::serve(Context& context, LoadedModel& loaded, const std::string& name,
                    const std::function<bool()>& should_stop) {
-  require(loaded.tokenizer != nullptr, "{}: no tokenizer travelled with this model", loaded.dir.string());
+  loaded.required_tokenizer();  // before anything is set up
   Engine engine(context, loaded, state_->config.engine, state_->metrics);
   const Ending ending(*state_);  // also where the engine throws
   const auto now = std::chrono::system_clock::now().time_since_epoch();

@@ -4,26 +4,18 @@
 #include <gmock/gmock.h>
 
 #include "generate/score.h"
+#include "generate/support.h"
+#include "generate/unbounded.h"
 #include "model/inference.h"
 #include "model/support.h"
-#include "train/support.h"
 
 namespace longshot {
 namespace {
 
 using testing::HasSubstr;
 
-class GeneratorTest : public testing::Test {
+class GeneratorTest : public SmallModelTest {
  protected:
-  // A few steps are enough: weights that are not those of the start.
-  LoadedModel& model(const std::string& position) {
-    TrainRequest request = small_request(dir_ / "data", dir_ / position, 5);
-    if (!fs::exists(dir_ / "data")) write_token_set(dir_ / "data", 3000);
-    request.model.position = position;
-    trained(request);
-    loaded_ = load_model(dir_ / position);
-    return loaded_;
-  }
   static std::vector<int32_t> prompt(size_t bytes) {
     const std::string text = small_text(bytes);
     return {text.begin(), text.end()};
@@ -39,8 +31,6 @@ class GeneratorTest : public testing::Test {
                                 {out.data(), 1, 256});
     return out;
   }
-  ScratchDir dir_;
-  LoadedModel loaded_;
 };
 
 TEST_F(GeneratorTest, GreedyEqualsTheFullPassForEveryMethodPastTheTrainingLength) {
@@ -124,6 +114,16 @@ TEST_F(GeneratorTest, TheWallOfLearnedPositionsIsNamed) {
   }
   EXPECT_THROW(score_text(test_context(), loaded, small_text(25)), Error);
   EXPECT_EQ(score_text(test_context(), loaded, small_text(24)).tokens.size(), 24u);
+}
+
+TEST_F(GeneratorTest, AModelWithoutATokenizerSaysSo) {
+  LoadedModel& loaded = model("alibi");
+  loaded.tokenizer.reset();
+  const auto says = testing::ThrowsMessage<Error>(HasSubstr("no tokenizer travelled with this model"));
+  EXPECT_THAT([&] { generate(test_context(), loaded, prompt(3), {.max_tokens = 1}); }, says);
+  EXPECT_THAT([&] { generate_unbounded(test_context(), loaded, {.prompt = prompt(3)}, {}); }, says);
+  EXPECT_THAT([&] { score_text(test_context(), loaded, "text"); }, says);
+  EXPECT_THAT([&] { score_unbounded(test_context(), loaded, [](std::span<char>) { return 0; }, {}); }, says);
 }
 
 TEST_F(GeneratorTest, ScoresAreThoseOfTheFullPass) {

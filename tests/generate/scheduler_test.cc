@@ -5,8 +5,8 @@
 
 #include "base/rng.h"
 #include "generate/generator.h"
+#include "generate/support.h"
 #include "model/support.h"
-#include "train/support.h"
 
 namespace longshot {
 namespace {
@@ -15,17 +15,8 @@ using testing::HasSubstr;
 
 uint64_t random_below(uint64_t n, uint64_t a, uint64_t b = 0) { return random_bits(7, Stream::kTest, a, b) % n; }
 
-class SchedulerTest : public testing::Test {
+class SchedulerTest : public SmallModelTest {
  protected:
-  LoadedModel& model(const std::string& position) {
-    TrainRequest request = small_request(dir_ / "data", dir_ / position, 5);
-    if (!fs::exists(dir_ / "data")) write_token_set(dir_ / "data", 3000);
-    request.model.position = position;
-    trained(request);
-    loaded_ = load_model(dir_ / position);
-    return loaded_;
-  }
-
   // Request `i`: prompts of nothing to several pieces, texts of a few tokens to many, some with a context of their own.
   static TextRequest request(const LoadedModel& loaded, uint64_t i) {
     const bool short_reach = loaded.model->position().max_length() < 1000;
@@ -62,9 +53,6 @@ class SchedulerTest : public testing::Test {
     r.should_stop = [&outcome, stop_after] { return outcome.ids.size() >= stop_after; };
     return r;
   }
-
-  ScratchDir dir_;
-  LoadedModel loaded_;
 };
 
 TEST_F(SchedulerTest, ATextDependsOnItsRequestAlone) {

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "generate/generator.h"
+#include "generate/support.h"
 #include "model/support.h"
-#include "train/support.h"
 
 namespace longshot {
 namespace {
@@ -15,17 +15,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-class UnboundedTest : public testing::Test {
+class UnboundedTest : public SmallModelTest {
  protected:
-  LoadedModel& model(const std::string& position, const std::string& slopes = "") {
-    TrainRequest request = small_request(dir_ / "data", dir_ / position, 5);
-    if (!fs::exists(dir_ / "data")) write_token_set(dir_ / "data", 3000);
-    request.model.position = position;
-    if (!slopes.empty()) request.model.set("alibi-slopes", slopes);
-    trained(request);
-    loaded_ = load_model(dir_ / position);
-    return loaded_;
-  }
   // As a pipe may give it; less than asked for only at the end.
   static TextReader reader(const std::string& text) {
     return [text, at = size_t{0}](std::span<char> out) mutable {
@@ -40,8 +31,6 @@ class UnboundedTest : public testing::Test {
     for (int64_t h = 1; h < config.heads; ++h) slopes += ",0.25";
     return slopes;
   }
-  ScratchDir dir_;
-  LoadedModel loaded_;
 };
 
 TEST_F(UnboundedTest, ScoresAreThoseOfTheWholeText) {
@@ -80,7 +69,7 @@ TEST_F(UnboundedTest, TextIsWhatGenerateMakes) {
     if (position == "learned") continue;
     SCOPED_TRACE(position);
     LoadedModel& loaded = model(position);
-    const std::vector<int32_t> prompt = loaded.tokenizer->encode(small_text(1500));
+    const std::vector<int32_t> prompt = loaded.tokenizer->encode(small_text(800));
     const GenerationConfig config{.max_tokens = 30};
     const Sample whole = generate(test_context(), loaded, prompt, config).samples[0];
     std::vector<int32_t> ids;
