@@ -143,26 +143,31 @@ class Experiment {
   }
 
   // False when stopped.
-  bool finish(Model model) {
-    const RunDir run = dir_.run(model.plan.name);
-    std::optional<RunRecord> record;
-    if (fs::exists(run.record())) record = run_from_json(read_json(run.record()), run.record().string());
-    if (record && is_tested(*record, model.plan.tests)) return true;
+  bool finish(const Model& model) {
+    const fs::path path = dir_.run(model.plan.name).record();
+    if (!fs::exists(path)) return train_and_test(model);
+    RunRecord record = run_from_json(read_json(path), path.string());
+    if (is_tested(record, model.plan.tests)) return true;
+    callbacks_.on_model(model);
+    LoadedModel loaded = load(model, record.steps.value_or(0));
+    return test(model, loaded, record);
+  }
+
+  // False when stopped.
+  bool train_and_test(const Model& model) {
     callbacks_.on_model(model);
     const double start = seconds_now();
-    std::optional<TrainResult> result;
-    if (!record) result = train(model);
-    if (result && !result->finished) return false;
-    LoadedModel loaded = load_model(run.checkpoint(result ? result->step : record->steps.value_or(0)),
-                                    {.should_stop = callbacks_.should_stop});
-    if (result) record = record_of(model.plan, loaded, *result);
-    loaded.model->run_with(model.plan.running);
-    const PrecisionScope precision(context_, model.plan.train.precision);
-    if (!test(model, loaded, *record)) return false;
-    write_json(run.record(), run_to_json(*record));
-    if (result) overhead_ = (seconds_now() - start) / std::max(record->train_seconds.value_or(0), 1e-3);
-    callbacks_.on_tested(model, *record);
+    const TrainResult result = train(model);
+    if (!result.finished) return false;
+    LoadedModel loaded = load(model, result.step);
+    RunRecord record = record_of(model.plan, loaded, result);
+    if (!test(model, loaded, record)) return false;
+    overhead_ = (seconds_now() - start) / std::max(result.seconds, 1e-3);
     return true;
+  }
+
+  LoadedModel load(const Model& model, int64_t step) const {
+    return load_model(dir_.run(model.plan.name).checkpoint(step), {.should_stop = callbacks_.should_stop});
   }
 
   TrainResult train(const Model& m) {
@@ -246,8 +251,10 @@ class Experiment {
             .biases = biases_of(*loaded.model, kShownDistances)};
   }
 
-  // False when stopped.
+  // Puts the tests into the record, and the record into the run. False when stopped.
   bool test(const Model& m, LoadedModel& loaded, RunRecord& record) const {
+    loaded.model->run_with(m.plan.running);
+    const PrecisionScope precision(context_, m.plan.train.precision);
     EvaluationCallbacks callbacks;
     callbacks.should_stop = callbacks_.should_stop;
     callbacks.on_progress = [this, &m](const EvaluationCallbacks::Progress& p) { callbacks_.on_test(m, p); };
@@ -256,7 +263,10 @@ class Experiment {
     record.evals = std::move(evaluated.records);
     record.per_position = std::move(evaluated.per_position);
     record.decomposition = std::move(evaluated.decomposition);
-    return evaluated.finished;
+    if (!evaluated.finished) return false;
+    write_json(dir_.run(m.plan.name).record(), run_to_json(record));
+    callbacks_.on_tested(m, record);
+    return true;
   }
 
   // One model of each variant; measured anew when there are other models or test lengths than last time.
