@@ -9,18 +9,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-class Generate : public testing::Test {
- protected:
-  void SetUp() override {
-    write_token_set(dir_ / "data", 3000);
-    const std::string train = fmt::format(
-        "train --data {} --out {} --layers 1 --dim 16 --heads 2 --length 16 --steps 3 --batch-tokens 64 --threads 1",
-        (dir_ / "data").string(), run());
-    ASSERT_EQ(longshot_run(dir_, train).code, 0);
-  }
-  std::string run() const { return (dir_ / "run").string(); }
-  ScratchDir dir_;
-};
+using Generate = TrainedRunTest;
 
 TEST_F(Generate, ContinuesAPromptAndSaysWhatItDid) {
   const Outcome o = longshot_run(dir_, "generate " + run() + " --prompt 'The river' --max-tokens 60 --threads 1");

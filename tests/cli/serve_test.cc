@@ -10,16 +10,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-class ServeCommandTest : public testing::Test {
+class ServeCommandTest : public TrainedRunTest {
  protected:
-  void SetUp() override {
-    write_token_set(dir_ / "data", 3000);
-    const std::string train = fmt::format(
-        "train --data {} --out {} --layers 1 --dim 16 --heads 2 --length 16 --steps 3 --batch-tokens 64 --threads 1",
-        (dir_ / "data").string(), run());
-    ASSERT_EQ(longshot_run(dir_, train).code, 0);
-  }
-  std::string run() const { return (dir_ / "run").string(); }
   std::string log() const { return fs::exists(dir_ / "log") ? read_text(dir_ / "log") : ""; }
 
   void serve(const std::string& arguments) {
@@ -48,7 +40,7 @@ class ServeCommandTest : public testing::Test {
     client.send(get_text(path));
     return client.answer();
   }
-  ScratchDir dir_;
+
   int port_ = 0;
   pid_t child_ = 0;
 };

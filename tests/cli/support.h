@@ -70,4 +70,19 @@ inline std::string joined(const std::vector<std::string>& words) {
   return out;
 }
 
+// A command that runs a model.
+class TrainedRunTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    write_token_set(dir_ / "data", 3000);
+    const std::string train = fmt::format(
+        "train --data {} --out {} --layers 1 --dim 16 --heads 2 --length 16 --steps 3 --batch-tokens 64 --threads 1",
+        (dir_ / "data").string(), run());
+    ASSERT_EQ(longshot_run(dir_, train).code, 0);
+  }
+  std::string run() const { return (dir_ / "run").string(); }
+
+  ScratchDir dir_;
+};
+
 }  // namespace longshot
