@@ -18,6 +18,7 @@
 #include "data/tokenizers.h"
 #include "experiment/plan.h"
 #include "formats/fairseq.h"
+#include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "run/checkpoint.h"
 #include "run/metrics.h"
@@ -190,6 +191,24 @@ void safetensors(std::string_view bytes) {
   }
 }
 
+void gguf(std::string_view bytes) {
+  write(scratch() / "x.gguf", bytes);
+  const Gguf file(scratch() / "x.gguf");
+  for (const GgufKey& key : file.keys()) {
+    if (key.type == GgufType::kList && key.element == GgufType::kText) {
+      check(file.texts(key.name)->size() == key.count);
+    } else if (key.type == GgufType::kList && key.element != GgufType::kBool) {
+      check(file.numbers(key.name)->size() == key.count);
+    }
+  }
+  for (const GgufTensor& t : file.tensors()) {
+    check(file.find(t.name) == &t);
+    if (!is_readable(t.type)) continue;
+    std::vector<float> out(static_cast<size_t>(element_count(t.shape).value_or(0)));
+    read_blocks(t.type, t.bytes, out);
+  }
+}
+
 // A body that any client may send. What is accepted is within its limits.
 void completion_json(std::string_view bytes) {
   const auto accepted = [](auto&& parse) {
@@ -217,6 +236,7 @@ const std::map<std::string, Target>& targets() {
                                                  {"completion_json", completion_json},
                                                  {"data_bin", data_bin},
                                                  {"dict", dict},
+                                                 {"gguf", gguf},
                                                  {"gpt2_files", gpt2_files},
                                                  {"job_json", job_json},
                                                  {"jsonl", jsonl},

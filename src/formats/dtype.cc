@@ -97,6 +97,26 @@ float half_to_float(uint16_t bits) {
 
 float bfloat_to_float(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
+uint16_t float_to_half(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
+  const uint32_t magnitude = bits & 0x7FFFFFFFu;
+  if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u);   // NaN
+  if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // from 65520 on: infinity
+  if (magnitude < 0x38800000u) {  // below 2^-14: a multiple of 2^-24, which adding 0.5 rounds to
+    const float rounded = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(rounded) - 0x3F000000u));
+  }
+  const uint32_t rounded = magnitude + 0xFFFu + (magnitude >> 13 & 1u);
+  return static_cast<uint16_t>(sign | (rounded - (112u << 23)) >> 13);
+}
+
+uint16_t float_to_bfloat(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>(bits >> 16 | 64u);  // NaN stays one
+  return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+}
+
 void convert_to_float(DType dtype, std::span<const std::byte> bytes, std::span<float> out) {
   assert(bytes.size() >= out.size() * dtype_size(dtype));
   if (out.empty()) return;
@@ -112,6 +132,28 @@ void convert_to_float(DType dtype, std::span<const std::byte> bytes, std::span<f
       return convert_each<uint16_t>(bytes.data(), out, bfloat_to_float);
     default:
       fail("elements of type {} are not floating-point numbers", dtype_name(dtype));
+  }
+}
+
+void convert_from_float(DType dtype, std::span<const float> values, std::span<std::byte> out) {
+  assert(out.size() == values.size() * dtype_size(dtype));
+  if (values.empty()) return;
+  const auto store_each = [&](auto convert) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      const uint16_t bits = convert(values[i]);
+      std::memcpy(out.data() + i * sizeof bits, &bits, sizeof bits);
+    }
+  };
+  switch (dtype) {
+    case DType::kF32:
+      std::memcpy(out.data(), values.data(), out.size());
+      return;
+    case DType::kF16:
+      return store_each(float_to_half);
+    case DType::kBF16:
+      return store_each(float_to_bfloat);
+    default:
+      fail("elements of type {} are not written", dtype_name(dtype));
   }
 }
 

@@ -26,9 +26,14 @@ std::string shape_text(const Shape& shape);  // "[20000, 1024]"
 
 float half_to_float(uint16_t bits);
 float bfloat_to_float(uint16_t bits);
+// To the nearest, ties to even; beyond the largest: infinity.
+uint16_t float_to_half(float value);
+uint16_t float_to_bfloat(float value);
 
 // Converts out.size() elements that stand side by side from `bytes` on, at any alignment. `dtype` must be
 // floating; `bytes` must hold them.
 void convert_to_float(DType dtype, std::span<const std::byte> bytes, std::span<float> out);
+// The other way, to F32, F16 or BF16, rounded to the nearest. `out` must have room for just as many elements.
+void convert_from_float(DType dtype, std::span<const float> values, std::span<std::byte> out);
 
 }  // namespace longshot
