@@ -48,6 +48,18 @@ void convert_each(const std::byte* from, std::span<float> out, Convert convert) 
   }
 }
 
+// Infinities and NaNs have every bit of the exponent set.
+template <class Bits>
+bool exponents_below(std::span<const std::byte> bytes, Bits exponent) {
+  Bits bad = 0;
+  for (size_t at = 0; at + sizeof(Bits) <= bytes.size(); at += sizeof(Bits)) {
+    Bits value;
+    std::memcpy(&value, bytes.data() + at, sizeof value);
+    bad = static_cast<Bits>(bad | static_cast<Bits>((value & exponent) == exponent));
+  }
+  return bad == 0;
+}
+
 }  // namespace
 
 size_t dtype_size(DType dtype) { return entry(dtype).size; }
@@ -154,6 +166,21 @@ void convert_from_float(DType dtype, std::span<const float> values, std::span<st
       return store_each(float_to_bfloat);
     default:
       fail("elements of type {} are not written", dtype_name(dtype));
+  }
+}
+
+bool all_finite(DType dtype, std::span<const std::byte> bytes) {
+  switch (dtype) {
+    case DType::kF64:
+      return exponents_below<uint64_t>(bytes, 0x7FF0000000000000u);
+    case DType::kF32:
+      return exponents_below<uint32_t>(bytes, 0x7F800000u);
+    case DType::kF16:
+      return exponents_below<uint16_t>(bytes, 0x7C00u);
+    case DType::kBF16:
+      return exponents_below<uint16_t>(bytes, 0x7F80u);
+    default:
+      fail("elements of type {} are not floating-point numbers", dtype_name(dtype));
   }
 }
 

@@ -1,4 +1,4 @@
-// Element types of stored tensors, and their way to float32.
+// Element types of stored tensors, and their way to float32 and back.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -35,5 +35,7 @@ uint16_t float_to_bfloat(float value);
 void convert_to_float(DType dtype, std::span<const std::byte> bytes, std::span<float> out);
 // The other way, to F32, F16 or BF16, rounded to the nearest. `out` must have room for just as many elements.
 void convert_from_float(DType dtype, std::span<const float> values, std::span<std::byte> out);
+// Whether none of the elements of a floating type is infinite or NaN.
+bool all_finite(DType dtype, std::span<const std::byte> bytes);
 
 }  // namespace longshot

@@ -121,16 +121,9 @@ void for_each_row(const TorchTensor& t, Row row) {
   }
 }
 
-// The elements one after another, in row-major order.
 std::vector<std::byte> gathered(const TorchTensor& t) {
-  const size_t width = dtype_size(t.dtype);
-  std::vector<std::byte> out(static_cast<size_t>(t.size()) * width);
-  for_each_row(t, [&](int64_t from, int64_t to, int64_t count, int64_t stride) {
-    for (int64_t i = 0; i < count; ++i) {
-      std::memcpy(&out[static_cast<size_t>(to + i) * width], &t.storage[static_cast<size_t>(from + i * stride) * width],
-                  width);
-    }
-  });
+  std::vector<std::byte> out(static_cast<size_t>(t.size()) * dtype_size(t.dtype));
+  copy_elements(t, out);
   return out;
 }
 
@@ -310,6 +303,21 @@ TorchTensor TorchFile::rebuild(const PickleRecord& call, const Storages& storage
           "{}: a tensor of shape {} from element {} on leaves storage {} of {} elements", name(),
           shape_text(tensor.shape), tensor.offset, shown(id->key), id->view_elements);
   return tensor;
+}
+
+void copy_elements(const TorchTensor& t, std::span<std::byte> out) {
+  const size_t width = dtype_size(t.dtype);
+  for_each_row(t, [&](int64_t from, int64_t to, int64_t count, int64_t stride) {
+    if (stride == 1) {
+      std::memcpy(&out[static_cast<size_t>(to) * width], &t.storage[static_cast<size_t>(from) * width],
+                  static_cast<size_t>(count) * width);
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      std::memcpy(&out[static_cast<size_t>(to + i) * width], &t.storage[static_cast<size_t>(from + i * stride) * width],
+                  width);
+    }
+  });
 }
 
 void copy_to_float(const TorchTensor& tensor, std::span<float> out) {

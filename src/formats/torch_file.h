@@ -67,6 +67,9 @@ class TorchFile {
   std::unordered_map<PickleValue, TorchTensor> tensors_;
 };
 
+// Copies the elements row-major, as they are, into out, which has just their bytes.
+void copy_elements(const TorchTensor& tensor, std::span<std::byte> out);
+
 // Copies a floating tensor row-major into out, which has tensor.size() elements.
 void copy_to_float(const TorchTensor& tensor, std::span<float> out);
 
