@@ -138,6 +138,27 @@ void AddBias(Mat x, const float* bias) {
   }
 }
 
+void Clip(Mat x, float limit) {
+  for (int64_t r = 0; r < x.rows; ++r) {
+    float* row = x.row(r);
+    for_columns(x.cols, [&](auto d, int64_t c) HWY_ATTR {
+      const auto most = hn::Set(d, limit);
+      hn::StoreU(hn::Min(most, hn::Max(hn::Neg(most), hn::LoadU(d, row + c))), d, row + c);
+    });
+  }
+}
+
+void ClipBackward(ConstMat y, float limit, Mat dy) {
+  for (int64_t r = 0; r < y.rows; ++r) {
+    const float* row = y.row(r);
+    float* g = dy.row(r);
+    for_columns(y.cols, [&](auto d, int64_t c) HWY_ATTR {
+      const auto inside = hn::Lt(hn::Abs(hn::LoadU(d, row + c)), hn::Set(d, limit));
+      hn::StoreU(hn::IfThenElseZero(inside, hn::LoadU(d, g + c)), d, g + c);
+    });
+  }
+}
+
 void ColumnSums(ConstMat x, int64_t first, int64_t last, float* sums) {
   for (int64_t r = 0; r < x.rows; ++r) {
     const float* row = x.row(r) + first;
@@ -177,6 +198,12 @@ void ActivationForward(const ActivationStep& f, Mat pre, Mat act) {
           hn::StoreU(factors.apply(d, c, hn::MulAdd(half, gelu_tanh(d, x), half)), d, out + c);
         });
         break;
+      case Activation::kGeluExact:
+        for_columns(act.cols, [&](auto d, int64_t c) HWY_ATTR {
+          const auto x = hn::LoadU(d, x_row + c);
+          hn::StoreU(factors.apply(d, c, hn::Mul(x, normal_share_vec(d, x))), d, out + c);
+        });
+        break;
       case Activation::kSwiglu:
         for_columns(act.cols, [&](auto d, int64_t c) HWY_ATTR {
           const auto gate = hn::LoadU(d, x_row + c);
@@ -212,6 +239,15 @@ void ActivationBackward(const ActivationStep& step, ConstMat pre, ConstMat d_act
           const auto slope = hn::Mul(hn::Mul(hn::Mul(half, x), hn::NegMulAdd(t, t, one)), inner);
           const auto f = hn::Add(hn::MulAdd(half, t, half), slope);
           hn::StoreU(hn::Mul(factors.apply(d, c, hn::LoadU(d, g_row + c)), f), d, out + c);
+        });
+        break;
+      case Activation::kGeluExact:
+        // f' = P(x) + x e^(-x^2 / 2) / sqrt(2 pi)
+        for_columns(d_act.cols, [&](auto d, int64_t c) HWY_ATTR {
+          const auto x = hn::LoadU(d, x_row + c);
+          const auto density = exp_vec(d, hn::Mul(hn::Mul(x, x), hn::Set(d, -0.5f)));
+          const auto slope = hn::MulAdd(hn::Mul(x, hn::Set(d, 0.39894228f)), density, normal_share_vec(d, x));
+          hn::StoreU(hn::Mul(factors.apply(d, c, hn::LoadU(d, g_row + c)), slope), d, out + c);
         });
         break;
       case Activation::kSwiglu:
@@ -297,6 +333,8 @@ HWY_EXPORT(NormBackwardWeights);
 HWY_EXPORT(AddResidual);
 HWY_EXPORT(DropRows);
 HWY_EXPORT(AddBias);
+HWY_EXPORT(Clip);
+HWY_EXPORT(ClipBackward);
 HWY_EXPORT(ColumnSums);
 HWY_EXPORT(ActivationForward);
 HWY_EXPORT(ActivationBackward);
@@ -348,6 +386,14 @@ void drop_rows(Context& context, ConstMat x, const Dropout& drop, Mat out) {
 }
 void add_bias(Context& context, Mat x, const float* bias) {
   split_rows(context, x.rows, [&](int64_t r, int64_t n) { HWY_DYNAMIC_DISPATCH(AddBias)(x.rows_from(r, n), bias); });
+}
+void clip(Context& context, Mat x, float limit) {
+  split_rows(context, x.rows, [&](int64_t r, int64_t n) { HWY_DYNAMIC_DISPATCH(Clip)(x.rows_from(r, n), limit); });
+}
+void clip_backward(Context& context, ConstMat y, float limit, Mat dy) {
+  split_rows(context, y.rows, [&](int64_t r, int64_t n) {
+    HWY_DYNAMIC_DISPATCH(ClipBackward)(y.rows_from(r, n), limit, dy.rows_from(r, n));
+  });
 }
 void column_sums(Context& context, ConstMat x, std::span<float> sums) {
   context.ranges(x.cols, kColumnGrain, [&](int64_t first, int64_t last) {

@@ -58,16 +58,23 @@ void add_residual(Context& context, ConstMat x, const Branch& branch, Mat out);
 void drop_rows(Context& context, ConstMat x, const Dropout& drop, Mat out);
 // x[r] += bias
 void add_bias(Context& context, Mat x, const float* bias);
+// x = min(max(x, -limit), limit)
+void clip(Context& context, Mat x, float limit);
+// dy = 0 where clip() left y at its limit
+void clip_backward(Context& context, ConstMat y, float limit, Mat dy);
 // sums[c] += sum_r x[r][c]
 void column_sums(Context& context, ConstMat x, std::span<float> sums);
 
-enum class Activation { kRelu, kGelu, kSwiglu };
-constexpr Choice<Activation> kActivations[] = {
-    {"relu", Activation::kRelu}, {"gelu", Activation::kGelu}, {"swiglu", Activation::kSwiglu}};
+enum class Activation { kRelu, kGelu, kGeluExact, kSwiglu };
+constexpr Choice<Activation> kActivations[] = {{"relu", Activation::kRelu},
+                                               {"gelu", Activation::kGelu},
+                                               {"gelu-exact", Activation::kGeluExact},
+                                               {"swiglu", Activation::kSwiglu}};
 // Columns of `pre` per column of `act`.
 constexpr int64_t activation_inputs(Activation kind) { return kind == Activation::kSwiglu ? 2 : 1; }
 // pre += bias (null: none); act = drop(f(pre)):
 //   relu  max(0, x)      gelu  x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+//   gelu-exact  x P(x),  P(x) = (1 + erf(x / sqrt(2))) / 2
 //   swiglu  pre holds [gate, up], twice as wide as act: gate / (1 + e^-gate) * up
 struct ActivationStep {
   Activation kind;

@@ -12,15 +12,22 @@ void ModelConfig::fields(Options& o) {
   o.add("layers", layers, "number of blocks");
   o.add("dim", dim, "width of the residual stream");
   o.add("heads", heads, "attention heads; must divide dim");
+  o.add("kv-heads", kv_heads, "heads of keys and values, each shared by as many heads; must divide heads; 0: as heads");
   o.add("ffn", ffn, "width of the feed-forward layer; 0: 4 * dim");
   o.add("length", length, "tokens per training sequence; evaluation may exceed it");
   o.add("norm", norm, kNormKinds, "normalisation");
   o.add("norm-position", norm_position, kNormPositions, "normalise the input of a sub-layer or its output");
+  o.add("norm-epsilon", norm_epsilon, "added to the variance that a norm divides by");
+  o.add("embedding-norm", embedding_norm, "normalise what enters the first block");
   o.add("final-norm", final_norm, "normalise once more before the output layer");
   o.add("activation", activation, kActivations, "of the feed-forward layer");
   o.add("bias", bias, "biases in linear layers and layer norms");
   o.add("tied", tied, "the output layer shares the embedding's weights");
   o.add("embed-scale", embed_scale, "multiply embeddings by sqrt(dim)");
+  o.add("parallel-residual", parallel_residual,
+        "both sub-layers read the block's input: x + attention(norm(x)) + feed-forward(norm(x))");
+  o.add("clip-qkv", clip_qkv, "queries, keys and values are cut off beyond this; 0: not");
+  o.add("score-scale", score_scale, "multiplies the products of queries and keys; 0: 1 / sqrt(dim / heads)");
   o.add("dropout", dropout, "on the output of every sub-layer");
   o.add("attention-dropout", attention_dropout, "on attention probabilities");
   o.add("activation-dropout", activation_dropout, "behind the activation of the feed-forward layer");
@@ -64,12 +71,20 @@ void ModelConfig::validate() {
   require_usage(ffn >= 0, "--ffn must be positive, or 0 for 4 * dim; not {}", ffn);
   from_one_to(1 << 22, "ffn", ffn_dim());
   require_usage(dim % heads == 0, "--heads ({}) must divide --dim ({})", heads, dim);
+  require_usage(kv_heads >= 0 && heads % key_heads() == 0, "--kv-heads ({}) must divide --heads ({})", kv_heads, heads);
   require_usage(head_dim() <= 512, "--dim / --heads is {}, but the head dimension can be at most 512", head_dim());
   require(vocab > 0 && vocab <= INT32_MAX, "vocabulary size {} is not possible", vocab);
-  const double weights = static_cast<double>(layers) * static_cast<double>(dim * (4 * dim + 2 * ffn_dim())) +
+  const double weights = static_cast<double>(layers) * static_cast<double>(dim * (dim + qkv_dim() + 2 * ffn_dim())) +
                          static_cast<double>(vocab * dim);
   require_usage(weights <= 1e12, "a model of {} layers, dim {}, ffn {} and {} tokens has {:.2g} weights: too many",
                 layers, dim, ffn_dim(), vocab, weights);
+  require_usage(norm_epsilon > 0 && norm_epsilon <= 1, "--norm-epsilon must be in (0, 1], not {}", norm_epsilon);
+  require_usage(clip_qkv >= 0 && std::isfinite(clip_qkv), "--clip-qkv must be positive, or 0 for none; not {}",
+                clip_qkv);
+  require_usage(score_scale >= 0 && score_scale <= 1e3,
+                "--score-scale must be positive and at most 1000, or 0 for 1 / sqrt(dim / heads); not {}", score_scale);
+  require_usage(!parallel_residual || norm_position == NormPosition::kPre,
+                "--parallel-residual needs --norm-position pre: its sub-layers share one input and one sum");
   const auto rate = [](const char* name, double value) {
     require_usage(value >= 0 && value < 1, "--{} must be in [0, 1), not {}", name, value);
   };
@@ -92,6 +107,14 @@ void ModelConfig::validate() {
     require_usage(tied, "--adaptive-cutoffs shares the words of input and output, so --tied cannot be false");
   }
   make_position();
+}
+
+AttentionShape ModelConfig::attention_shape(int64_t sequences, int64_t queries) const {
+  return {.sequences = sequences, .queries = queries, .heads = heads, .head_dim = head_dim(), .key_heads = key_heads()};
+}
+
+double ModelConfig::scale_of_scores() const {
+  return score_scale > 0 ? score_scale : 1 / std::sqrt(static_cast<double>(head_dim()));
 }
 
 int64_t ModelConfig::adaptive_dim(size_t band) const {

@@ -54,14 +54,12 @@ void Inference::forget_by_bound() {
     require_usage(
         !options.bias.query_slopes.data,
         "slopes that flatten as a text goes on let no key be dropped for good: an endless stream cannot have them");
-    forgetting_.emplace_back(
-        Forgetting::Config{
-            .shape = {.sequences = config_.sequences, .queries = chunk_, .heads = c.heads, .head_dim = c.head_dim()},
-            .slopes = options.bias.slopes,
-            .epsilon = options.epsilon,
-            .bf16 = bf16,
-            .bounds = bounds[i]},
-        stores_[i]);
+    forgetting_.emplace_back(Forgetting::Config{.shape = c.attention_shape(config_.sequences, chunk_),
+                                                .slopes = options.bias.slopes,
+                                                .epsilon = options.epsilon,
+                                                .bf16 = bf16,
+                                                .bounds = bounds[i]},
+                             stores_[i]);
   }
 }
 
@@ -102,8 +100,7 @@ void Inference::layout(Layout& at) {
   const ModelConfig& c = model_.config();
   const int64_t B = config_.sequences, rows = config_.rows > 0 ? config_.rows : B * config_.tokens;
   // Room for `rows` however they are divided among sequences.
-  const AttentionShape shape{
-      .sequences = B, .queries = std::min(chunk_, (rows + B - 1) / B), .heads = c.heads, .head_dim = c.head_dim()};
+  const AttentionShape shape = c.attention_shape(B, std::min(chunk_, (rows + B - 1) / B));
   x_ = at.mat(rows, c.dim);
   if (c.final_norm) final_ = at.mat(rows, c.dim);
   activations_.layout(at, c, shape);
@@ -147,7 +144,7 @@ int64_t Inference::embed(const Tokens& tokens) {
   const int64_t length = tokens.length;
   if (tokens.shift == 0 || model_.position().adds_to_input()) {
     const auto rows = static_cast<int64_t>(tokens.inputs.size());
-    model_.embed(context_, tokens.inputs, length, start_, x_.rows_from(0, rows));
+    model_.embed(context_, {tokens.inputs, length, start_}, x_.rows_from(0, rows), stats_);
     return length;
   }
   distinct_.assign(tokens.inputs.begin(), tokens.inputs.begin() + length);
@@ -156,7 +153,7 @@ int64_t Inference::embed(const Tokens& tokens) {
     distinct_.insert(distinct_.end(), end - tokens.shift, end);
   }
   const auto count = static_cast<int64_t>(distinct_.size());
-  model_.embed(context_, distinct_, count, start_, x_.rows_from(0, count));
+  model_.embed(context_, {distinct_, count, start_}, x_.rows_from(0, count), stats_);
   return tokens.shift;
 }
 
@@ -170,7 +167,7 @@ void Inference::run_chunk(const Tokens& tokens, const Chunk& chunk, Mat input, M
     counts_[b] = std::clamp<int64_t>(count - chunk.first, 0, chunk.count);
   }
   const auto of_layer = [&](auto& all) { return all.empty() ? nullptr : &all[static_cast<size_t>(chunk.layer)]; };
-  LayerPass pass{.shape = {.sequences = B, .queries = chunk.count, .heads = c.heads, .head_dim = c.head_dim()},
+  LayerPass pass{.shape = c.attention_shape(B, chunk.count),
                  .attention = model_.attention_options(chunk.layer),
                  .store = &stores_[static_cast<size_t>(stores_.size() > 1 ? chunk.layer : 0)],
                  .position = position_,

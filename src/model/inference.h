@@ -23,7 +23,7 @@ class Inference {
     // With a cache, for a linear bias: keys are forgotten once they cannot matter any more, see kernels/forgetting.h, by the
     // queries seen or by what the weights allow.
     Forget forget = Forget::kNothing;
-    int64_t rows = 0;      // most tokens of all sequences that are given at once; 0: sequences * tokens
+    int64_t rows = 0;  // most tokens of all sequences that are given at once; 0: sequences * tokens
   };
   Inference(Context& context, Transformer& model, Config config);
 

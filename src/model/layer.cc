@@ -12,16 +12,13 @@ namespace {
 
 int64_t hidden_width(const ModelConfig& config) { return config.ffn_dim() * activation_inputs(config.activation); }
 
-// Queries, keys or values.
-Mat qkv_part(Mat qkv, int64_t i) { return qkv.cols_from(i * (qkv.cols / 3), qkv.cols / 3); }
-
 std::string layer_name(int64_t index, const char* part) { return fmt::format("layers.{}.{}", index, part); }
 
 }  // namespace
 
 void LayerActivations::layout(Layout& at, const ModelConfig& config, const AttentionShape& shape) {
   const int64_t rows = shape.sequences * shape.queries, width = config.dim;
-  qkv = at.mat(rows, 3 * width);
+  qkv = at.mat(rows, config.qkv_dim());
   mixed = at.mat(rows, width);
   lse = at.array<float>(shape.sequences * shape.heads * shape.queries);
   visited = at.array<VisitedTiles>(shape.sequences * shape.heads * shape.query_tiles());
@@ -56,7 +53,7 @@ void LayerScratch::layout(Layout& at, const ModelConfig& config, const Attention
   d_mixed = at.mat(rows, width);
   d_hidden = at.mat(rows, hidden_width(config));
   d_active = activation_inputs(config.activation) > 1 ? at.mat(rows, config.ffn_dim()) : d_hidden;
-  d_qkv = at.mat(rows, 3 * width);
+  d_qkv = at.mat(rows, config.qkv_dim());
   if (needs.bias_columns > 0) d_bias = at.mat(shape.heads, needs.bias_columns);
 }
 
@@ -64,7 +61,7 @@ Layer::Layer(const ModelConfig& c, Parameters& p, int64_t i)
     : config_(c),
       pre_norm_(c.norm_position == NormPosition::kPre),
       attention_norm_(p, c, layer_name(i, "attention_norm")),
-      qkv_(p, layer_name(i, "attention.qkv"), {3 * c.dim, c.dim}, c.bias),
+      qkv_(p, layer_name(i, "attention.qkv"), {c.qkv_dim(), c.dim}, c.bias),
       out_(p, layer_name(i, "attention.out"), {c.dim, c.dim}, c.bias,
            1 / std::sqrt(2.0 * static_cast<double>(c.layers))),
       ffn_norm_(p, c, layer_name(i, "ffn_norm")),
@@ -120,13 +117,18 @@ ConstMat Layer::join_backward(Context& context, NormLayer& norm, const JoinedBra
   return s.d_branch;
 }
 
+Mat Layer::qkv_part(Mat qkv, int64_t i) const {
+  const int64_t dim = config_.dim, keys = config_.key_dim();
+  return i == 0 ? qkv.cols_from(0, dim) : qkv.cols_from(dim + (i - 1) * keys, keys);
+}
+
 // Context-only tokens need no query; where those cannot be told from keys, they get one.
 void Layer::project_qkv(Context& context, const LayerPass& pass, ConstMat x, Mat qkv) const {
-  const int64_t dim = config_.dim;
+  const int64_t dim = config_.dim, keys_and_values = 2 * config_.key_dim();
   if (pass.skip == 0 || !qkv_.weight().can_begin_at(dim)) {
     qkv_.forward(context, x, qkv);
   } else {
-    product(context, x, qkv_.weight().outputs(dim, 2 * dim), qkv.cols_from(dim, 2 * dim));
+    product(context, x, qkv_.weight().outputs(dim, keys_and_values), qkv.cols_from(dim, keys_and_values));
     for (int64_t b = 0; b < pass.shape.sequences && pass.wanted() > 0; ++b) {
       const int64_t first = b * pass.step + pass.skip;
       product(context, x.rows_from(first, pass.wanted()), qkv_.weight().outputs(0, dim),
@@ -134,6 +136,7 @@ void Layer::project_qkv(Context& context, const LayerPass& pass, ConstMat x, Mat
     }
   }
   if (qkv_.bias()) add_bias(context, qkv, qkv_.bias());
+  if (config_.clip_qkv > 0) clip(context, qkv, static_cast<float>(config_.clip_qkv));
 }
 
 // a.mixed[B W, C], a.lse and a.visited from a.qkv; the new keys and values go to the store.
@@ -229,10 +232,11 @@ void Layer::forward(Context& context, const LayerPass& pass, LayerActivations& a
   const auto cut = [rows = pass.shape.sequences * pass.wanted()](Mat m) { return m.data ? m.rows_from(0, rows) : m; };
   const Mat branch = cut(s.branch), middle = cut(a.middle), hidden = cut(a.hidden), active = cut(s.active);
   out_.forward(context, cut(a.mixed), branch);
-  join(context, attention_norm_, wanted_input(context, pass, a.input, s),
-       {branch, out_.bias(), dropout(pass, Place::kAttentionBranch)}, {cut(a.middle_sum), middle, s.stats});
+  const ConstMat input = wanted_input(context, pass, a.input, s);
+  join(context, attention_norm_, input, {branch, out_.bias(), dropout(pass, Place::kAttentionBranch)},
+       {cut(a.middle_sum), middle, s.stats});
 
-  ffn_in_.forward(context, branch_input(context, ffn_norm_, middle, s), hidden);
+  ffn_in_.forward(context, branch_input(context, ffn_norm_, config_.parallel_residual ? input : middle, s), hidden);
   activation_forward(context, {config_.activation, ffn_in_.bias(), dropout(pass, Place::kActivation)}, hidden, active);
   ffn_out_.forward(context, active, branch);
   join(context, ffn_norm_, middle, {branch, ffn_out_.bias(), dropout(pass, Place::kFfnBranch)},
@@ -252,20 +256,36 @@ void Layer::attention_gradients(Context& context, const LayerPass& pass, const L
       {.d_out = heads_of(s.d_mixed, T, D), .d_q = d_part(0), .d_k = d_part(1), .d_v = d_part(2), .d_bias = s.d_bias});
 }
 
-// 5 feed-forward out  4 activation  3 feed-forward in  2 attention's projection  1 attention
-void Layer::backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx) {
+// 5 feed-forward out  4 activation  3 feed-forward in: dx += gradient of the branch's input.
+void Layer::ffn_backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx) {
+  const ConstMat input = config_.parallel_residual ? a.input : a.middle;
   const ActivationStep activation{config_.activation, nullptr, dropout(pass, Place::kActivation)};
   const ConstMat d_ffn = join_backward(context, ffn_norm_, {a.output_sum, dropout(pass, Place::kFfnBranch)}, s, dx);
   activation_forward(context, activation, a.hidden, s.active);  // a.hidden holds its bias already
   ffn_out_.backward(context, s.active, d_ffn, s.d_active);
   activation_backward(context, activation, a.hidden, s.d_active, s.d_hidden);
-  ffn_in_.backward(context, branch_input(context, ffn_norm_, a.middle, s), s.d_hidden, s.branch);
-  branch_input_backward(context, ffn_norm_, a.middle, s, dx);
+  ffn_in_.backward(context, branch_input(context, ffn_norm_, input, s), s.d_hidden, s.branch);
+  branch_input_backward(context, ffn_norm_, input, s, dx);
+}
 
+// 2 attention's projection: s.d_mixed from dx, the gradient of the sum that the branch joins.
+void Layer::projection_backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s,
+                                Mat dx) {
   const ConstMat d_projection =
       join_backward(context, attention_norm_, {a.middle_sum, dropout(pass, Place::kAttentionBranch)}, s, dx);
   out_.backward(context, a.mixed, d_projection, s.d_mixed);
-  attention_gradients(context, pass, a, s);
+}
+
+void Layer::backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx) {
+  if (config_.parallel_residual) {  // before the other branch adds to dx
+    projection_backward(context, pass, a, s, dx);
+    ffn_backward(context, pass, a, s, dx);
+  } else {
+    ffn_backward(context, pass, a, s, dx);
+    projection_backward(context, pass, a, s, dx);
+  }
+  attention_gradients(context, pass, a, s);  // 1 attention
+  if (config_.clip_qkv > 0) clip_backward(context, a.qkv, static_cast<float>(config_.clip_qkv), s.d_qkv);
   qkv_.backward(context, branch_input(context, attention_norm_, a.input, s), s.d_qkv, s.branch);
   branch_input_backward(context, attention_norm_, a.input, s, dx);
 }

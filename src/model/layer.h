@@ -1,8 +1,9 @@
 // One transformer block: attention, then feed-forward, each a branch around a residual connection.
 //
 //   pre-norm    y = x + drop(f(norm(x)))          post-norm    y = norm(x + drop(f(x)))
+//   parallel    y = x + drop(attention(norm(x))) + drop(feed-forward(norm'(x)))
 //
-// Letters: N rows (tokens of all sequences), C width, F feed-forward width.
+// Letters: N rows (tokens of all sequences), C width, K width of the keys, F feed-forward width.
 #pragma once
 #include "kernels/attention.h"
 #include "kernels/forgetting.h"
@@ -13,7 +14,7 @@ namespace longshot {
 // What the backward pass needs of the forward pass. Normalised inputs and activations are computed again instead.
 struct LayerActivations {
   Mat input;                        // [N, C]
-  Mat qkv;                          // [N, 3C]
+  Mat qkv;                          // [N, C + 2K] queries, keys, values
   Mat mixed;                        // [N, C] attention's output, before its projection
   std::span<float> lse;             // [B, H, T]
   std::span<VisitedTiles> visited;  // [B, H, query tiles]
@@ -45,7 +46,7 @@ struct LayerScratch {
   Mat d_mixed;   // [N, C]
   Mat d_hidden;  // [N, F] or [N, 2F]
   Mat d_active;  // [N, F]
-  Mat d_qkv;     // [N, 3C]
+  Mat d_qkv;     // [N, C + 2K]
   Mat d_bias;    // [H, columns]
 
   struct Needs {
@@ -108,12 +109,15 @@ class Layer {
   Dropout dropout(const LayerPass& pass, Place place) const;
   AttentionOptions attention_options(const LayerPass& pass) const;
 
+  Mat qkv_part(Mat qkv, int64_t i) const;  // queries, keys or values
   void project_qkv(Context& context, const LayerPass& pass, ConstMat x, Mat qkv) const;
   void attend(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const;
   static void store_sinks(Context& context, const LayerPass& pass, const ConstHeads& k, const ConstHeads& v);
   static void attend_sinks(Context& context, const LayerPass& pass, const AttentionQueries& queries, LayerScratch& s);
   static void certify(const LayerPass& pass, const AttentionQueries& queries, LayerScratch& s);
   void attention_gradients(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s) const;
+  void ffn_backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx);
+  void projection_backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx);
   static ConstMat wanted_input(Context& context, const LayerPass& pass, ConstMat input, LayerScratch& s);
   ConstMat branch_input(Context& context, const NormLayer& norm, ConstMat x, LayerScratch& s) const;
   void branch_input_backward(Context& context, NormLayer& norm, ConstMat x, LayerScratch& s, Mat dx) const;

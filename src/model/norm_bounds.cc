@@ -68,6 +68,7 @@ double largest_embedding(Context& context, Transformer& model) {
   constexpr int64_t kRows = 1024;
   const int64_t vocab = model.config().vocab, dim = model.config().dim;
   std::vector<float> x(static_cast<size_t>(kRows * dim));
+  std::vector<float> mean(kRows), rstd(kRows);
   double largest = 0;
   for (int64_t first = 0; first < vocab; first += kRows) {
     const int64_t count = std::min(kRows, vocab - first);
@@ -75,7 +76,7 @@ double largest_embedding(Context& context, Transformer& model) {
     std::iota(ids.begin(), ids.end(), static_cast<int32_t>(first));
     const Mat rows(x.data(), count, dim);
     const int64_t position = 0;
-    model.embed(context, ids, count, {&position, 1}, rows);
+    model.embed(context, {ids, count, {&position, 1}}, rows, {mean, rstd});
     for (int64_t r = 0; r < count; ++r) largest = std::max(largest, norm_of(rows.rows_from(r, 1)));
   }
   return largest;
@@ -92,24 +93,28 @@ std::vector<NormBounds> Layer::norm_bounds(Context& context, const Input& input)
   const int64_t dim = config_.dim, head_dim = config_.head_dim();
   const Norm norm = attention_norm_.view();
   const Input from = pre_norm_ ? Input{norm.weight, norm.bias, std::sqrt(static_cast<double>(dim))} : input;
-  // Rows diag(g) and s go through the projection: [C + 1, 3C], diag(g) W^T and below it (W s)^T.
-  std::vector<float> rows(static_cast<size_t>((dim + 1) * dim)), projected(static_cast<size_t>((dim + 1) * 3 * dim));
-  const Mat x(rows.data(), dim + 1, dim), y(projected.data(), dim + 1, 3 * dim);
+  // Rows diag(g) and s go through the projection: [C + 1, C + 2K], diag(g) W^T and below it (W s)^T.
+  const int64_t out = config_.qkv_dim();
+  std::vector<float> rows(static_cast<size_t>((dim + 1) * dim)), projected(static_cast<size_t>((dim + 1) * out));
+  const Mat x(rows.data(), dim + 1, dim), y(projected.data(), dim + 1, out);
   for (int64_t c = 0; c < dim; ++c) {
     x(c, c) = from.gains.empty() ? 1.0f : from.gains[static_cast<size_t>(c)];
     x(dim, c) = from.shift.empty() ? 0.0f : from.shift[static_cast<size_t>(c)];
   }
   const PrecisionScope exact(context, Precision::kF32);
   qkv_.forward(context, x, y);
-  for (int64_t c = 0; c < 3 * dim && qkv_.bias(); ++c) y(dim, c) += qkv_.bias()[c];
+  for (int64_t c = 0; c < out && qkv_.bias(); ++c) y(dim, c) += qkv_.bias()[c];
   const auto bound = [&](int64_t first) {
     const Mat head = y.cols_from(first, head_dim);
     const double largest = spectral_bound(head.rows_from(0, dim)) * from.radius + norm_of(head.rows_from(dim, 1));
-    return largest * (1 + kRounding);
+    const double clipped =
+        config_.clip_qkv > 0 ? config_.clip_qkv * std::sqrt(static_cast<double>(head_dim)) : HUGE_VAL;
+    return std::min(largest * (1 + kRounding), clipped);
   };
   std::vector<NormBounds> bounds;
+  const int64_t group = config_.heads / config_.key_heads();
   for (int64_t h = 0; h < config_.heads; ++h) {
-    bounds.push_back({bound(h * head_dim) / std::sqrt(static_cast<double>(head_dim)), bound(dim + h * head_dim)});
+    bounds.push_back({bound(h * head_dim) * config_.scale_of_scores(), bound(dim + h / group * head_dim)});
   }
   return bounds;
 }

@@ -18,13 +18,15 @@ void Linear::backward(Context& context, ConstMat x, ConstMat dy, Mat dx) {
 }
 
 NormLayer::NormLayer(Parameters& parameters, const ModelConfig& config, const std::string& name, Initializer gains)
-    : parameters_(&parameters), rms_(config.norm == NormKind::kRmsNorm) {
+    : parameters_(&parameters),
+      rms_(config.norm == NormKind::kRmsNorm),
+      epsilon_(static_cast<float>(config.norm_epsilon)) {
   weight_ = parameters.add(name + ".weight", {config.dim}, false, std::move(gains));
   if (!rms_ && config.bias) bias_ = parameters.add(name + ".bias", {config.dim}, false, constant(0));
 }
 
 Norm NormLayer::view() const {
-  Norm norm{.weight = parameters_->value(weight_), .bias = {}, .rms = rms_};
+  Norm norm{.weight = parameters_->value(weight_), .bias = {}, .rms = rms_, .eps = epsilon_};
   if (bias_) norm.bias = parameters_->value(*bias_);
   return norm;
 }

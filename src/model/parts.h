@@ -50,6 +50,7 @@ class NormLayer {
   ParameterId weight_;
   std::optional<ParameterId> bias_;
   bool rms_;
+  float epsilon_;
 };
 
 }  // namespace longshot

@@ -23,7 +23,7 @@ size_t TrainingPass::predict_bytes(Context& context, Transformer& model, Config 
 TrainingPass::TrainingPass(Context& context, Transformer& model, Config config, Unallocated)
     : context_(context), model_(model), config_(config) {
   const ModelConfig& c = model.config();
-  shape_ = {.sequences = config.sequences, .queries = config.length, .heads = c.heads, .head_dim = c.head_dim()};
+  shape_ = c.attention_shape(config.sequences, config.length);
   position_.assign(static_cast<size_t>(config.sequences), 0);
   const auto layers = static_cast<size_t>(c.layers);
   streams_.resize(layers + 1);
@@ -79,7 +79,8 @@ double TrainingPass::run(const TrainingBatch& batch, float scale, uint64_t dropo
   };
 
   model_.prepare_positions(batch.length);
-  model_.embed(context_, batch.inputs, batch.length, position_, streams_[0]);
+  const Transformer::Tokens tokens{batch.inputs, batch.length, position_};
+  model_.embed(context_, tokens, streams_[0], scratch_.stats);
   drop_embedding(streams_[0]);
   for (size_t i = 0; i < layers; ++i) {
     model_.layers()[i].forward(context_, layer_pass(static_cast<int64_t>(i), batch, dropout_key), saved(i), scratch_);
@@ -97,7 +98,7 @@ double TrainingPass::run(const TrainingBatch& batch, float scale, uint64_t dropo
     if (pass.attention.bias.wants_gradient) model_.position().bias_backward(static_cast<int64_t>(i), scratch_.d_bias);
   }
   drop_embedding(dx_);
-  model_.embed_backward(context_, batch.inputs, batch.length, dx_);
+  model_.embed_backward(context_, tokens, dx_, {scratch_.normed, scratch_.branch, scratch_.stats});
 
   double sum = 0;
   for (const float loss : losses_) sum += loss;

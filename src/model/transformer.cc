@@ -24,6 +24,7 @@ Transformer::Transformer(ModelConfig config, bool with_gradients, Memory memory)
   for (const PositionTensor& t : position_->tensors()) {
     position_ids_.push_back(parameters_.add("position." + t.name, t.shape, false, t.init));
   }
+  if (config_.embedding_norm) embedding_norm_.emplace(parameters_, config_, "embed_norm");
   layers_.reserve(static_cast<size_t>(config_.layers));
   for (int64_t i = 0; i < config_.layers; ++i) layers_.emplace_back(config_, parameters_, i);
   if (config_.final_norm) final_norm_.emplace(parameters_, config_, "final_norm", initial_final_gains(config_));
@@ -64,17 +65,32 @@ void Transformer::prepare_positions(int64_t first, int64_t last) {
   position_->prepare(first, last);
 }
 
-void Transformer::embed(Context& context, std::span<const int32_t> tokens, int64_t length,
-                        std::span<const int64_t> first, Mat x) {
-  embedding_->forward(context, tokens, x);
-  for (int64_t r = 0; r < x.rows; r += length) {
-    position_->add_to_input(x.rows_from(r, length), first[static_cast<size_t>(r / length)]);
+void Transformer::add_embeddings(Context& context, const Tokens& tokens, Mat x) {
+  embedding_->forward(context, tokens.ids, x);
+  for (int64_t r = 0; r < x.rows; r += tokens.length) {
+    position_->add_to_input(x.rows_from(r, tokens.length), tokens.first[static_cast<size_t>(r / tokens.length)]);
   }
 }
 
-void Transformer::embed_backward(Context& context, std::span<const int32_t> tokens, int64_t length, ConstMat dx) {
-  for (int64_t r = 0; r < dx.rows; r += length) position_->add_to_input_backward(dx.rows_from(r, length), 0);
-  embedding_->backward(context, tokens, dx);
+void Transformer::embed(Context& context, const Tokens& tokens, Mat x, NormStats stats) {
+  add_embeddings(context, tokens, x);
+  if (embedding_norm_) embedding_norm_->forward(context, x, x, stats);
+}
+
+// What the norm read is made again.
+void Transformer::embed_backward(Context& context, const Tokens& tokens, ConstMat dx, const EmbedScratch& scratch) {
+  if (embedding_norm_) {
+    add_embeddings(context, tokens, scratch.x);
+    embedding_norm_->forward(context, scratch.x, scratch.dx, scratch.stats);
+    clear(scratch.dx);
+    embedding_norm_->backward(context, dx, scratch.x, scratch.stats, scratch.dx);
+    dx = scratch.dx;
+  }
+  for (int64_t r = 0; r < dx.rows; r += tokens.length) {
+    position_->add_to_input_backward(dx.rows_from(r, tokens.length),
+                                     tokens.first[static_cast<size_t>(r / tokens.length)]);
+  }
+  embedding_->backward(context, tokens.ids, dx);
 }
 
 ConstMat Transformer::final_hidden(Context& context, ConstMat x, Mat y, NormStats stats) const {
@@ -93,6 +109,7 @@ AttentionOptions Transformer::attention_options(int64_t index) const {
   AttentionOptions options;
   options.bias = position_->bias(index);
   options.rotation = position_->rotation();
+  options.scale = static_cast<float>(config_.score_scale);
   options.epsilon = static_cast<float>(config_.attention_epsilon);
   return options;
 }

@@ -31,9 +31,19 @@ class Transformer {
   // Of one token in a sequence of `length`, forward; products and causal attention.
   double flops_per_token(int64_t length) const;
 
-  // x[n, C] from tokens of one or more sequences of `length` tokens, the first of sequence b at position first[b].
-  void embed(Context& context, std::span<const int32_t> tokens, int64_t length, std::span<const int64_t> first, Mat x);
-  void embed_backward(Context& context, std::span<const int32_t> tokens, int64_t length, ConstMat dx);
+  // Tokens of one or more sequences of `length`, the first of sequence b at position first[b].
+  struct Tokens {
+    std::span<const int32_t> ids;  // [n]
+    int64_t length;
+    std::span<const int64_t> first;
+  };
+  // x[n, C]: what enters the first block.
+  void embed(Context& context, const Tokens& tokens, Mat x, NormStats stats);
+  struct EmbedScratch {
+    Mat x, dx;  // [n, C]
+    NormStats stats;
+  };
+  void embed_backward(Context& context, const Tokens& tokens, ConstMat dx, const EmbedScratch& scratch);
   // y = final norm of x, or x itself. Returns what to feed to the output.
   ConstMat final_hidden(Context& context, ConstMat x, Mat y, NormStats stats) const;
   // dx += gradient through the final norm; without one dx = dy.
@@ -53,12 +63,15 @@ class Transformer {
 
  private:
   void bind_position();
+  // Before the embedding norm.
+  void add_embeddings(Context& context, const Tokens& tokens, Mat x);
 
   ModelConfig config_;
   Parameters parameters_;
   std::vector<ParameterId> position_ids_;
   std::unique_ptr<InputEmbedding> embedding_;
   std::unique_ptr<Position> position_;
+  std::optional<NormLayer> embedding_norm_;
   std::vector<Layer> layers_;
   std::optional<NormLayer> final_norm_;
   std::unique_ptr<OutputLoss> output_;

@@ -72,12 +72,13 @@ TEST(Rowwise, NormForwardAndBackward) {
 
 double activate(Activation kind, double x) {
   if (kind == Activation::kRelu) return std::max(x, 0.0);
+  if (kind == Activation::kGeluExact) return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
 TEST(Rowwise, ActivationsAndTheirSlopes) {
   for_each_size([](int64_t n, int64_t offset) {
-    for (const Activation kind : {Activation::kRelu, Activation::kGelu}) {
+    for (const Activation kind : {Activation::kRelu, Activation::kGelu, Activation::kGeluExact}) {
       Guarded pre(2, n, offset, 1), act(2, n, offset, 2), d(2, n, offset, 3), d_pre(2, n, offset, 4),
           bias(1, n, offset, 5), copy(2, n, offset, 1);
       activation_forward(test_context(), {kind, bias.mat().data, {}}, pre.mat(), act.mat());
@@ -95,6 +96,51 @@ TEST(Rowwise, ActivationsAndTheirSlopes) {
       d_pre.expect_guards_intact();
     }
   });
+}
+
+// Also where the normal distribution has hardly anything left, on every instruction set.
+// The tail is t e^(-z^2 + R). Of z^2 the rounded 1/sqrt(2), the product with it and the sum with R are off by up to 5 z^2
+// units of 2^-24 in all; the polynomial and the exponential by a dozen.
+TEST(Rowwise, ExactGeluFarOut) {
+  std::vector<float> x, y(2001), dy(2001, 1), dx(2001);
+  for (int i = -1000; i <= 1000; ++i) x.push_back(static_cast<float>(i) * 0.009f);
+  std::vector<float> pre = x;
+  const ActivationStep step{Activation::kGeluExact, nullptr, {}};
+  const auto row = [](std::vector<float>& v) { return Mat(v.data(), 1, static_cast<int64_t>(v.size())); };
+  activation_forward(test_context(), step, row(pre), row(y));
+  activation_backward(test_context(), step, row(pre), row(dy), row(dx));
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double at = x[i], share = 0.5 * std::erfc(-at / std::sqrt(2.0));
+    const double want = at * share, slope = share + at * std::exp(-at * at / 2) / std::sqrt(2 * M_PI);
+    EXPECT_NEAR(y[i], want, (12 + 5 * at * at / 2) * 0x1p-24 * std::abs(want)) << at;
+    EXPECT_NEAR(dx[i], slope, 1e-6) << at;
+  }
+  const float hostile[] = {HUGE_VALF, -1e30f, std::numeric_limits<float>::quiet_NaN()};
+  std::vector<float> in(std::begin(hostile), std::end(hostile)), out(3);
+  activation_forward(test_context(), step, row(in), row(out));
+  EXPECT_EQ(out[0], HUGE_VALF);
+  EXPECT_EQ(out[1], 0);
+  EXPECT_TRUE(std::isnan(out[2]));
+}
+
+TEST(Rowwise, ClippingAndItsGradient) {
+  for_each_size([](int64_t n, int64_t offset) {
+    Guarded x(2, n, offset, 1), d(2, n, offset, 2), copy(2, n, offset, 1), d_copy(2, n, offset, 2);
+    clip(test_context(), x.mat(), 0.5f);
+    clip_backward(test_context(), x.mat(), 0.5f, d.mat());
+    for (int64_t r = 0; r < 2; ++r) {
+      for (int64_t c = 0; c < n; ++c) {
+        const float was = copy.mat()(r, c);
+        ASSERT_EQ(x.mat()(r, c), std::min(std::max(was, -0.5f), 0.5f));
+        ASSERT_EQ(d.mat()(r, c), std::abs(was) < 0.5f ? d_copy.mat()(r, c) : 0.0f);
+      }
+    }
+    x.expect_guards_intact();
+    d.expect_guards_intact();
+  });
+  float nan = std::numeric_limits<float>::quiet_NaN();
+  clip(test_context(), {&nan, 1, 1}, 0.5f);
+  EXPECT_TRUE(std::isnan(nan));
 }
 
 TEST(Rowwise, Swiglu) {

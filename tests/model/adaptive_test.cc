@@ -110,7 +110,8 @@ TEST(Adaptive, EmbeddingIsProjectedWordTimesScale) {
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < 3 * 37; ++i) tokens.push_back(i * 5 % 37);
   const Random x(static_cast<int64_t>(tokens.size()), c.dim, 1);
-  model->embed(test_context(), tokens, static_cast<int64_t>(tokens.size()), std::vector<int64_t>{0}, x.mat);
+  const std::vector<int64_t> first_position{0};
+  model->embed(test_context(), {tokens, static_cast<int64_t>(tokens.size()), first_position}, x.mat, {});
   for (size_t r = 0; r < tokens.size(); ++r) {
     const size_t k = tokens[r] < 9 ? 0 : tokens[r] < 20 ? 1 : 2;
     const int64_t first = k == 0 ? 0 : c.adaptive_cutoffs[k - 1];
@@ -209,7 +210,8 @@ TEST(Adaptive, PaddingRowsAsInFairseqOnlyWhenAskedFor) {
     const auto model = tiny_model(c);
     const std::vector<int32_t> tokens{10, 11, 21, 1};
     const Random dx(4, c.dim, 6);
-    model->embed_backward(test_context(), tokens, 4, dx.mat);
+    const int64_t position = 0;
+    model->embed_backward(test_context(), {tokens, 4, {&position, 1}}, dx.mat, {});
     const Mat values = tensor(*model, "embed.band1.weight");
     const float* grads = model->parameters().grads().data() + (values.data - model->parameters().values().data());
     double padding = 0, other = 0;

@@ -122,6 +122,16 @@ TEST(Gradients, EveryModelOption) {
   }
 }
 
+TEST(Gradients, FormsOfOtherPrograms) {
+  for (auto& [name, config] : foreign_forms()) {
+    SCOPED_TRACE(name);
+    if (config.activation == Activation::kRelu) config.activation = Activation::kGelu;
+    Checker(config, false).check();
+    config.dropout = 0.3, config.attention_dropout = 0.2, config.embedding_dropout = 0.1;
+    Checker(config, true, true).check();
+  }
+}
+
 TEST(Gradients, AdaptiveInputAndSoftmax) {
   for (const double dropout : {0.0, 0.2}) {
     SCOPED_TRACE(dropout);

@@ -45,6 +45,47 @@ struct RandomBatch {
   TrainingBatch batch;
 };
 
+// Models as other programs build them: each option of a block's form on its own, and together.
+inline std::vector<std::pair<std::string, ModelConfig>> foreign_forms() {
+  using Settings = std::vector<std::pair<const char*, const char*>>;
+  const std::pair<const char*, Settings> forms[] = {
+      {"shared keys", {{"heads", "6"}, {"kv-heads", "2"}}},
+      {"one head of keys", {{"position", "rotary"}, {"heads", "3"}, {"kv-heads", "1"}}},
+      {"parallel", {{"parallel-residual", "true"}, {"activation", "gelu-exact"}}},
+      {"embedding norm", {{"embedding-norm", "true"}, {"position", "learned"}, {"norm-epsilon", "0.01"}}},
+      {"clipped", {{"clip-qkv", "0.4"}, {"activation", "gelu"}}},
+      {"scaled", {{"score-scale", "0.7"}, {"activation", "gelu"}}},
+      {"together",
+       {{"heads", "6"},
+        {"kv-heads", "3"},
+        {"parallel-residual", "true"},
+        {"embedding-norm", "true"},
+        {"clip-qkv", "0.5"},
+        {"score-scale", "0.2"},
+        {"norm-epsilon", "1e-3"},
+        {"activation", "gelu-exact"},
+        {"embed-scale", "false"}}},
+      {"llama's",
+       {{"heads", "4"},
+        {"kv-heads", "2"},
+        {"position", "rotary"},
+        {"rotary-style", "half"},
+        {"norm", "rmsnorm"},
+        {"norm-epsilon", "1e-6"},
+        {"activation", "swiglu"},
+        {"bias", "false"},
+        {"tied", "false"},
+        {"embed-scale", "false"}}},
+  };
+  std::vector<std::pair<std::string, ModelConfig>> configs;
+  for (const auto& [name, settings] : forms) {
+    ModelConfig c = tiny_config();
+    for (const auto& [option, value] : settings) c.set(option, value);
+    configs.emplace_back(name, c);
+  }
+  return configs;
+}
+
 inline std::vector<std::string> position_names() {
   std::vector<std::string> names;
   for (const PositionMethod* method : position_methods()) names.push_back(method->name);
