@@ -31,14 +31,14 @@ def numbers(text):
 class Norm(nn.Module):
     def __init__(self, o):
         super().__init__()
-        self.rms = o["norm"] == "rmsnorm"
+        self.rms, self.epsilon = o["norm"] == "rmsnorm", float(o["norm-epsilon"])
         self.weight = nn.Parameter(torch.ones(int(o["dim"])))
         self.bias = nn.Parameter(torch.zeros(int(o["dim"]))) if o["bias"] == "true" and not self.rms else None
 
     def forward(self, x):
         if self.rms:
-            return x / torch.sqrt(x.square().mean(-1, keepdim=True) + 1e-5) * self.weight
-        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, 1e-5)
+            return x / torch.sqrt(x.square().mean(-1, keepdim=True) + self.epsilon) * self.weight
+        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.epsilon)
 
 
 # ---- positions: what a method adds to the embeddings, does to queries and keys, adds to the scores -----------------
@@ -207,18 +207,25 @@ class Layer(nn.Module):
     def __init__(self, o):
         super().__init__()
         C, self.heads, self.activation = int(o["dim"]), int(o["heads"]), o["activation"]
-        hidden, bias = int(o["ffn"]) or 4 * C, o["bias"] == "true"
-        self.pre = o["norm-position"] == "pre"
+        self.key_heads, self.clip = int(o["kv-heads"]) or self.heads, float(o["clip-qkv"])
+        D, hidden, bias = C // self.heads, int(o["ffn"]) or 4 * C, o["bias"] == "true"
+        self.scale = float(o["score-scale"]) or 1 / math.sqrt(D)
+        self.pre, self.parallel = o["norm-position"] == "pre", o["parallel-residual"] == "true"
         self.attention_norm, self.ffn_norm = Norm(o), Norm(o)
-        self.attention = nn.ModuleDict({"qkv": nn.Linear(C, 3 * C, bias), "out": nn.Linear(C, C, bias)})
+        self.attention = nn.ModuleDict({"qkv": nn.Linear(C, C + 2 * self.key_heads * D, bias), "out": nn.Linear(C, C, bias)})
         wide = 2 * hidden if self.activation == "swiglu" else hidden
         self.ffn = nn.ModuleDict({"in": nn.Linear(C, wide, bias), "out": nn.Linear(hidden, C, bias)})
 
     def attend(self, x, position, score, seen):
         B, T, C = x.shape
-        q, k, v = (part.reshape(B, T, self.heads, -1).transpose(1, 2) for part in self.attention["qkv"](x).chunk(3, -1))
+        qkv = self.attention["qkv"](x)
+        if self.clip:
+            qkv = qkv.clamp(-self.clip, self.clip)
+        heads = qkv.reshape(B, T, self.heads + 2 * self.key_heads, -1).transpose(1, 2)
+        q, k, v = heads.split([self.heads, self.key_heads, self.key_heads], 1)
+        k, v = (part.repeat_interleave(self.heads // self.key_heads, 1) for part in (k, v))
         q, k = position.turn(q), position.turn(k)
-        s = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + score).masked_fill(~seen, -math.inf)
+        s = (q @ k.transpose(-1, -2) * self.scale + score).masked_fill(~seen, -math.inf)
         return self.attention["out"]((s.softmax(-1) @ v).transpose(1, 2).reshape(B, T, C))
 
     def feed_forward(self, x):
@@ -226,11 +233,15 @@ class Layer(nn.Module):
         if self.activation == "swiglu":
             gate, up = h.chunk(2, -1)
             h = F.silu(gate) * up
+        elif self.activation == "relu":
+            h = F.relu(h)
         else:
-            h = F.gelu(h, approximate="tanh") if self.activation == "gelu" else F.relu(h)
+            h = F.gelu(h, approximate="none" if self.activation == "gelu-exact" else "tanh")
         return self.ffn["out"](h)
 
     def forward(self, x, *attention):
+        if self.parallel:
+            return x + self.attend(self.attention_norm(x), *attention) + self.feed_forward(self.ffn_norm(x))
         if self.pre:
             x = x + self.attend(self.attention_norm(x), *attention)
             return x + self.feed_forward(self.ffn_norm(x))
@@ -246,6 +257,7 @@ class Model(nn.Module):
         self.options = o
         self.embed, self.output, self.position = Embedding(o), Output(o), POSITIONS[o["position"]](o)
         self.layers = nn.ModuleList(Layer(o) for _ in range(int(o["layers"])))
+        self.embed_norm = Norm(o) if o["embedding-norm"] == "true" else nn.Identity()
         self.final_norm = Norm(o) if o["final-norm"] == "true" else nn.Identity()
 
     def forward(self, ids, first_key=None):
@@ -253,7 +265,7 @@ class Model(nn.Module):
         T = ids.shape[1]
         query, key = torch.arange(T)[:, None], torch.arange(T)
         seen = (key <= query) if first_key is None else (key <= query) & (key >= first_key[:, None])
-        x = self.embed(ids) + self.position.vectors(T)
+        x = self.embed_norm(self.embed(ids) + self.position.vectors(T))
         for i, layer in enumerate(self.layers):
             x = layer(x, self.position, self.position.score((query - key).clamp(min=0), i), seen)
         return self.output(self.final_norm(x), self.embed)
@@ -265,7 +277,8 @@ def load(path):
     if not (path / "state.json").exists():
         path = max(p for p in (path / "checkpoints").iterdir() if re.fullmatch(r"step-\d{8,}", p.name))
     model = Model(json.loads((path / "state.json").read_text())["model"])
-    model.load_state_dict(load_file(path / "model.safetensors"))  # names and shapes must agree, all of them
+    weights = {name: t.float() for name, t in load_file(path / "model.safetensors").items()}  # imports may hold 16 bits
+    model.load_state_dict(weights)  # names and shapes must agree, all of them
     return model.eval()
 
 

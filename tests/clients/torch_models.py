@@ -14,7 +14,7 @@ LENGTH, TESTED = 24, (24, 60)
 MOST = 1e-5  # nats; both compute in single precision
 
 POSITIONS = {"alibi": [], "sinusoidal": [], "rotary": [], "t5": ["--t5-max-distance", 40], "learned": [], "none": []}
-ACTIVATIONS = ["relu", "gelu", "swiglu"]
+ACTIVATIONS = ["relu", "gelu", "swiglu", "gelu-exact"]
 SPECIAL = {
     "slopes of 8 heads": ["--heads", 8],
     "slopes given": ["--alibi-slopes", "0.7,0.01,-0.02"],
@@ -28,6 +28,10 @@ SPECIAL = {
     "rotary, a part": ["--position", "rotary", "--rotary-fraction", 0.5],
     "T5 by layer": ["--position", "t5", "--no-t5-shared", "--t5-buckets", 9, "--t5-max-distance", 33],
     "sinusoids, interleaved": ["--position", "sinusoidal", "--sinusoidal-variant", "vaswani"],
+    "keys shared": ["--heads", 4, "--kv-heads", 2, "--clip-qkv", 0.7],
+    "keys shared, turned": ["--heads", 4, "--kv-heads", 1, "--position", "rotary", "--score-scale", 0.3],
+    "embeddings normed": ["--embedding-norm", "--norm-epsilon", 0.01],
+    "side by side": ["--parallel-residual", "--position", "learned"],
     "sinusoids, odd width": ["--position", "sinusoidal", "--dim", 21],
 }
 
