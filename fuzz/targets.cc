@@ -57,6 +57,7 @@ void use(const Tokenizer& tokenizer) {
 }
 
 void tokenizer_json(std::string_view bytes) { use(*hf_tokenizer(std::string(bytes), "input")); }
+void sentencepiece_model(std::string_view bytes) { use(*sentencepiece_tokenizer(std::string(bytes), "input")); }
 void dict(std::string_view bytes) { use(*word_tokenizer(std::string(bytes), "input")); }
 
 // Two files in one input: two bytes (the length of the first), the first, the second.
@@ -244,6 +245,7 @@ const std::map<std::string, Target>& targets() {
                                                  {"recipe_toml", recipe_toml},
                                                  {"results_json", results_json},
                                                  {"safetensors", safetensors},
+                                                 {"sentencepiece_model", sentencepiece_model},
                                                  {"state_json", state_json},
                                                  {"token_file", token_file},
                                                  {"tokenizer_json", tokenizer_json},

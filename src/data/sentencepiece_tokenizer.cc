@@ -59,8 +59,7 @@ class SentencePieceTokenizer : public Tokenizer {
  public:
   SentencePieceTokenizer(std::string model, const std::string& origin)
       : Tokenizer("tokenizer.model", std::move(model)) {
-    check_sentencepiece_model(file(), origin);
-    const auto status = model_.LoadFromSerializedProto(file());
+    const auto status = model_.LoadFromSerializedProto(checked_sentencepiece_model(file(), origin));
     require(status.ok() && model_.GetPieceSize() > 0, "{}: not a SentencePiece model ({})", origin, status.ToString());
     const auto known = [&](const char* piece) {
       const int id = model_.PieceToId(piece);

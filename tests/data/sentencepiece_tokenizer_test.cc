@@ -114,6 +114,81 @@ TEST(SentencePieceFiles, WhatCrashesTheLibraryIsRefusedBefore) {
   EXPECT_NE(error_of([&] { sentencepiece_tokenizer(good + "\x0A\xFF\xFF\xFF\xFF\x0F", "m"); }), "");
 }
 
+// A piece with a type: 1 normal, 4 a symbol of the user.
+std::string piece(const std::string& text, char type) {
+  return field(1, field(1, text) + std::string{0x18, type});  // 0x18: field 3, a number
+}
+
+TEST(SentencePieceFiles, SymbolsThatBeginOneAnother) {
+  const std::string good = trained(SentencePieceModel::kBpe)->file();
+  const auto with_symbols = [&](size_t count, const std::string& behind) {
+    std::string model = good;
+    for (size_t n = 1; n <= count; ++n) model += field(1, field(1, std::string(n, '#')) + "\x18\x04" + behind);
+    return error_of([&] {
+      const auto t = sentencepiece_tokenizer(model, "m");
+      EXPECT_EQ(t->decode(t->encode(std::string(300, '#'))), std::string(300, '#'));
+    });
+  };
+  EXPECT_EQ(with_symbols(64, ""), "");
+  EXPECT_THAT(with_symbols(65, ""), HasSubstr("m: more than 64 symbols"));
+  // A type that nobody knows does not take the first one away; nor do bits above the 32nd.
+  EXPECT_THAT(with_symbols(65, "\x18\x63"), HasSubstr("m: more than 64 symbols"));
+  std::string model = good;
+  for (size_t n = 1; n <= 65; ++n) model += field(1, field(1, std::string(n, '#')) + "\x18\x84\x80\x80\x80\x10");
+  EXPECT_THAT(error_of([&] { sentencepiece_tokenizer(model, "m"); }), HasSubstr("m: more than 64 symbols"));
+}
+
+// The Protocol Buffers library reads 32 bits of a field's name.
+TEST(SentencePieceFiles, NoFieldIsHiddenBehindALongName) {
+  const std::string good = trained(SentencePieceModel::kUnigram)->file();
+  std::string hidden =
+      field(3, field(2, std::string("\0\4\0\0", 4) + std::string(1024, '\x7F') + std::string("x\0", 2)));
+  hidden = "\x9A\x80\x80\x80\x10" + hidden.substr(1);
+  EXPECT_THAT(error_of([&] { sentencepiece_tokenizer(good + hidden, "m")->encode("a text"); }),
+              HasSubstr("m: not a SentencePiece model"));
+}
+
+TEST(SentencePieceFiles, PiecesWithZeroBytesAreRefused) {
+  const std::string good = trained(SentencePieceModel::kUnigram)->file();
+  for (const char type : {1, 4}) {
+    EXPECT_THAT(error_of([&] { sentencepiece_tokenizer(good + piece(std::string("\0#", 2), type), "m"); }),
+                HasSubstr("m: a piece holds a zero byte"));
+  }
+}
+
+// "a" becomes `text`: a trie of two levels, the root's base 256, behind "a" 512 with the leaf's value 0.
+std::string rule(const std::string& text) {
+  std::vector<uint32_t> units(1024, 0x80000000u);
+  units[0] = 256u << 10;
+  units[256 ^ 'a'] = ((256u ^ 'a' ^ 512u) << 10) | 256u | 'a';
+  units[512] = 0x80000000u;
+  std::string map("\0\x10\0\0", 4);
+  map.append(reinterpret_cast<const char*>(units.data()), units.size() * 4);
+  return field(3, field(2, map + text + '\0'));
+}
+
+TEST(SentencePieceFiles, ATextGrowsByASmallFactorOnly) {
+  const std::string good = trained(SentencePieceModel::kUnigram)->file();
+  const auto t = sentencepiece_tokenizer(good + rule(std::string(128, 'e')), "m");
+  EXPECT_EQ(t->encode("a"), t->encode(std::string(128, 'e')));
+  EXPECT_THAT(error_of([&] { sentencepiece_tokenizer(good + rule(std::string(129, 'e')), "m"); }),
+              HasSubstr("m: a rule of normalisation puts more than 128 bytes"));
+  const std::string unknown = field(2, std::string("\xE2\x02\x81\x20", 4) + std::string(4097, '?'));
+  EXPECT_THAT(error_of([&] { sentencepiece_tokenizer(good + unknown, "m"); }),
+              HasSubstr("m: an unknown piece is written with 4097 bytes"));
+}
+
+// Samples with what they should become: the library would print those that fail as they stand in the file.
+TEST(SentencePieceFiles, SamplesInAModelAreNotPrinted) {
+  const std::string good = trained(SentencePieceModel::kUnigram)->file();
+  const std::string samples = field(4, field(1, field(1, "a \x1b[31mtext") + field(2, "another")));
+  testing::internal::CaptureStderr();
+  const auto t = sentencepiece_tokenizer(good + samples, "m");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(t->file(), good + samples);
+  EXPECT_EQ(t->encode("the house"), trained(SentencePieceModel::kUnigram)->encode("the house"));
+}
+
 TEST(SentencePieceFiles, ARealTableOfNormalisationIsTaken) {
   Lines lines;
   std::string model;
