@@ -5,14 +5,36 @@
 #include <functional>
 
 #include "base/rng.h"
+#include "base/utf8.h"
 
 namespace longshot {
 namespace {
 constexpr size_t kShort = 48;  // up to here looking at all pairs again beats a heap
 }
 
-BpeMerges::BpeMerges(const std::array<int32_t, 256>& byte_ids, std::span<const Merge> merges)
-    : byte_ids_(byte_ids), slots_(std::bit_ceil(merges.size() * 2 + 2)) {
+void BpeSymbols::append(std::string_view piece, std::vector<int32_t>& ids) const {
+  if (!characters_first) {
+    for (const char c : piece) ids.push_back(byte(c));
+    return;
+  }
+  bool after_unknown = false;
+  for (const char *p = piece.data(), *end = p + piece.size(); p < end;) {
+    const CodePoint c = decode_utf8(p, end);
+    const auto known = characters.find(c.value);
+    const bool spelled = known == characters.end() && byte(*p) != kNone;
+    if (known != characters.end()) {
+      ids.push_back(known->second);
+    } else if (spelled) {
+      for (uint32_t i = 0; i < c.length; ++i) ids.push_back(byte(p[i]));
+    } else if (unknown != kNone && !(after_unknown && fuse_unknown)) {
+      ids.push_back(unknown);
+    }
+    after_unknown = known == characters.end() && !spelled;
+    p += c.length;
+  }
+}
+
+BpeMerges::BpeMerges(std::span<const Merge> merges) : slots_(std::bit_ceil(merges.size() * 2 + 2)) {
   const size_t mask = slots_.size() - 1;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const uint64_t pair = key(merges[rank].left, merges[rank].right);
@@ -31,10 +53,8 @@ const BpeMerges::Slot& BpeMerges::find(int32_t left, int32_t right) const {
   }
 }
 
-void BpeMerges::append(std::string_view piece, Scratch& scratch, std::vector<int32_t>& ids) const {
-  scratch.ids.clear();
-  for (const char c : piece) scratch.ids.push_back(byte_id(c));
-  piece.size() <= kShort ? append_short(scratch, ids) : append_long(scratch, ids);
+void BpeMerges::append(Scratch& scratch, std::vector<int32_t>& ids) const {
+  scratch.ids.size() <= kShort ? append_short(scratch, ids) : append_long(scratch, ids);
 }
 
 void BpeMerges::append_short(Scratch& scratch, std::vector<int32_t>& ids) const {

@@ -88,13 +88,13 @@ inline const char* piece_end(const char* p, const char* end) {
   return p;
 }
 
-// The last place where a character of the kinds allowed is followed by an ASCII space: nothing spans it. 0
-// where there is none.
+// The last place where a character of the kinds allowed is followed by an ASCII space (`blank`: by U+0020): nothing spans
+// it. 0 where there is none.
 template <class Allowed>
-size_t last_cut(std::string_view text, Allowed allowed) {
+size_t last_cut(std::string_view text, Allowed allowed, bool blank = false) {
   for (size_t at = text.size(); at-- > 1;) {
     const auto next = static_cast<unsigned char>(text[at]);
-    if (next >= 128 || kKindOfAscii[next] != Kind::kSpace) continue;
+    if (next >= 128 || kKindOfAscii[next] != Kind::kSpace || (blank && next != ' ')) continue;
     size_t begin = at - 1;
     while (begin > 0 && at - begin < 4 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
     const CodePoint before = decode_utf8(text.data() + begin, text.data() + at);

@@ -88,6 +88,8 @@ bool byte_level_bytes(std::string_view text, std::string& bytes) {
   return true;
 }
 
+std::string fallback_text(unsigned char byte) { return fmt::format("<0x{:02X}>", byte); }
+
 Vocabulary read_vocabulary(const JsonTree& json, const std::string& origin) {
   require(json.contains("model") && json["model"].is_object() && json["model"].contains("vocab") &&
               json["model"]["vocab"].is_object(),

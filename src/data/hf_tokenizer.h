@@ -34,4 +34,7 @@ std::string trained_bpe_json(const std::vector<Merge>& merges);                 
 std::string byte_level_text(std::string_view bytes);
 bool byte_level_bytes(std::string_view text, std::string& bytes);
 
+// The token of a byte where characters that have none are spelled in bytes: <0x0A>.
+std::string fallback_text(unsigned char byte);
+
 }  // namespace longshot

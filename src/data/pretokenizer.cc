@@ -3,10 +3,12 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "data/gpt2_split.h"
+#include "data/hf_tokenizer.h"
 
 namespace longshot {
 namespace {
@@ -159,6 +161,28 @@ Pretokenizer::Step regex_step(std::shared_ptr<const Regex> regex, Behavior behav
   };
 }
 
+// A step behind ByteLevel sees not the bytes but their stand-ins, one character for each: the byte 0xBD is the number
+// U+00BD to it.
+Pretokenizer::Step on_stand_ins(Pretokenizer::Step step) {
+  return [step = std::move(step)](std::string_view text, Pieces& pieces) {
+    const std::string stand_ins = byte_level_text(text);
+    Pieces cut;
+    step(stand_ins, cut);
+    const auto characters = [](std::string_view part) {
+      return static_cast<size_t>(std::ranges::count_if(part, [](char c) { return (c & 0xC0) != 0x80; }));
+    };
+    const char* done = stand_ins.data();
+    size_t at = 0;  // the byte that `done` stands for
+    for (const std::string_view piece : cut) {
+      at += characters({done, piece.data()});
+      const size_t size = characters(piece);
+      pieces.push_back(text.substr(at, size));
+      at += size;
+      done = piece.data() + piece.size();
+    }
+  };
+}
+
 void split_gpt2(std::string_view text, Pieces& pieces) {
   for (const char *at = text.data(), *end = at + text.size(); at < end;) {
     const char* next = gpt2::piece_end(at, end);
@@ -192,15 +216,12 @@ Pretokenizer Pretokenizer::from_json(const JsonTree& json, const std::string& or
 void Pretokenizer::add(const JsonTree& json, const std::string& origin) {
   const std::string type = json.value("type", "");
   const auto add_regex = [&](const std::string& pattern, bool literal, Behavior behavior, bool invert) {
-    if (gpt2_) {  // no longer the last step
-      steps_.emplace_back(split_gpt2);
-      gpt2_ = false;
-    }
-    steps_.push_back(regex_step(std::make_shared<Regex>(pattern, literal, origin), behavior, invert));
+    add_step(regex_step(std::make_shared<Regex>(pattern, literal, origin), behavior, invert));
   };
   if (type == "ByteLevel") {
-    add_prefix_space_ = json.value("add_prefix_space", true);
-    gpt2_ |= json.value("use_regex", true);
+    add_byte_level(json, origin);
+  } else if (type == "Metaspace") {
+    add_metaspace(json, origin);
   } else if (type == "Split") {
     require(json.contains("pattern") && json["pattern"].is_object(), "{}: the Split pre-tokenizer has no pattern",
             origin);
@@ -213,8 +234,43 @@ void Pretokenizer::add(const JsonTree& json, const std::string& origin) {
   } else if (type == "Punctuation") {
     add_regex("[\\p{P}!-/:-@\\[-`{-~]", false, behavior_of(json, origin), false);
   } else {
-    fail("{}: the pre-tokenizer '{}' is not supported (ByteLevel, Split, Digits, Punctuation, Sequence)", origin, type);
+    fail("{}: the pre-tokenizer '{}' is not supported (ByteLevel, Split, Digits, Punctuation, Metaspace, Sequence)",
+         origin, type);
   }
+}
+
+void Pretokenizer::add_step(Step step) {
+  if (gpt2_) {  // no longer the last step
+    steps_.emplace_back(split_gpt2);
+    gpt2_ = false;
+  }
+  steps_.push_back(byte_level_ ? on_stand_ins(std::move(step)) : std::move(step));
+}
+
+void Pretokenizer::add_byte_level(const JsonTree& json, const std::string& origin) {
+  require(!byte_level_ && !metaspace_, "{}: a ByteLevel pre-tokenizer behind a {} is not supported", origin,
+          metaspace_ ? "Metaspace" : "ByteLevel");
+  add_prefix_space_ = json.value("add_prefix_space", true);
+  require(!add_prefix_space_ || steps_.empty(),
+          "{}: a ByteLevel pre-tokenizer with add_prefix_space behind another one is not supported", origin);
+  gpt2_ = json.value("use_regex", true);
+  byte_level_ = true;
+}
+
+void Pretokenizer::add_metaspace(const JsonTree& json, const std::string& origin) {
+  require(steps_.empty() && !byte_level_ && !metaspace_,
+          "{}: a Metaspace pre-tokenizer behind another one is not supported", origin);
+  Metaspace space;
+  space.replacement = json.value("replacement", space.replacement);
+  require(!space.replacement.empty(), "{}: Metaspace's replacement is empty", origin);
+  const std::string prepend = json.value("prepend_scheme", json.value("add_prefix_space", true) ? "always" : "never");
+  using enum Metaspace::Prepend;
+  require(prepend == "always" || prepend == "first" || prepend == "never",
+          "{}: Metaspace's prepend_scheme '{}' is not known (always, first, never)", origin, prepend);
+  space.prepend = prepend == "always" ? kAlways : prepend == "first" ? kFirst : kNever;
+  if (json.value("split", true))
+    add_step(regex_step(std::make_shared<Regex>(space.replacement, true, origin), Behavior::kMergedWithNext, false));
+  metaspace_ = std::move(space);
 }
 
 void Pretokenizer::split(std::string_view text, Pieces& pieces, Pieces& scratch) const {
@@ -231,10 +287,14 @@ void Pretokenizer::split(std::string_view text, Pieces& pieces, Pieces& scratch)
 }
 
 size_t Pretokenizer::cut(std::string_view text) const {
-  if (is_gpt2()) return gpt2::last_cut(text, [](gpt2::Kind kind) { return kind != gpt2::Kind::kSpace; });
+  // A text that goes on with a space gets none in front.
+  const bool blank = add_prefix_space_;
+  if (is_gpt2())
+    return gpt2::last_cut(
+        text, [](gpt2::Kind kind) { return kind != gpt2::Kind::kSpace; }, blank);
   // Patterns seen in the wild keep a word apart from the space behind it, though not always punctuation.
-  return gpt2::last_cut(text,
-                        [](gpt2::Kind kind) { return kind == gpt2::Kind::kLetter || kind == gpt2::Kind::kNumber; });
+  return gpt2::last_cut(
+      text, [](gpt2::Kind kind) { return kind == gpt2::Kind::kLetter || kind == gpt2::Kind::kNumber; }, blank);
 }
 
 }  // namespace longshot

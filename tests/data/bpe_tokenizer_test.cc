@@ -193,14 +193,16 @@ TEST(Bpe, MergingEqualsItsDefinitionForShortAndLongPieces) {
   for (int i = 0; i < 300; ++i) counts.add(random_piece(1 + random() % 20));
   const std::vector<Merge> merges = learn_merges(counts, 60);
   ASSERT_GE(merges.size(), 40u);
-  std::array<int32_t, 256> bytes{};
-  for (int b = 0; b < 256; ++b) bytes[static_cast<size_t>(b)] = b;
-  const BpeMerges bpe(bytes, merges);
+  BpeSymbols symbols;
+  for (int b = 0; b < 256; ++b) symbols.bytes[static_cast<size_t>(b)] = b;
+  const BpeMerges bpe(merges);
   BpeMerges::Scratch scratch;
   for (size_t size = 0; size < 150; ++size) {
     const std::string piece = random_piece(size);
     std::vector<int32_t> ids;
-    bpe.append(piece, scratch, ids);
+    scratch.ids.clear();
+    symbols.append(piece, scratch.ids);
+    bpe.append(scratch, ids);
     ASSERT_EQ(ids, merged_plainly(piece, merges)) << piece;
   }
 }
@@ -374,7 +376,35 @@ TEST(TokenizerJson, WhatIsNotSupportedIsNamed) {
   EXPECT_EQ(with([](JsonTree&) {}), "");
   EXPECT_THAT(with([](JsonTree& j) { j["model"]["type"] = "Unigram"; }), HasSubstr("'Unigram' is not supported"));
   EXPECT_THAT(with([](JsonTree& j) { j["normalizer"] = {{"type", "Lowercase"}}; }), HasSubstr("'Lowercase'"));
-  EXPECT_THAT(with([](JsonTree& j) { j["pre_tokenizer"] = {{"type", "Metaspace"}}; }), HasSubstr("'Metaspace'"));
+  EXPECT_THAT(with([](JsonTree& j) { j["pre_tokenizer"] = {{"type", "Whitespace"}}; }), HasSubstr("'Whitespace'"));
+  EXPECT_THAT(with([](JsonTree& j) {
+                j["pre_tokenizer"] = {{"type", "Metaspace"}, {"prepend_scheme", "last"}};
+              }),
+              HasSubstr("prepend_scheme 'last'"));
+  EXPECT_THAT(with([](JsonTree& j) {
+                const JsonTree split{{"type", "Split"}, {"pattern", {{"String", "."}}}};
+                j["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {split, {{"type", "ByteLevel"}}}}};
+              }),
+              HasSubstr("add_prefix_space behind another"));
+  EXPECT_THAT(with([](JsonTree& j) {
+                j["normalizer"] = {{"type", "Replace"}, {"pattern", {{"Regex", "a"}}}, {"content", "b"}};
+              }),
+              HasSubstr("of a String only"));
+  EXPECT_THAT(with([](JsonTree& j) {
+                j["normalizer"] = {{"type", "Prepend"}, {"prepend", std::string(99, 'x')}};
+              }),
+              HasSubstr("99 bytes"));
+  EXPECT_THAT(with([](JsonTree& j) { j["model"]["end_of_word_suffix"] = "</w>"; }), HasSubstr("end_of_word_suffix"));
+  EXPECT_THAT(with([](JsonTree& j) { j["model"]["dropout"] = 0.1; }), HasSubstr("dropout"));
+  EXPECT_THAT(with([](JsonTree& j) {
+                j["pre_tokenizer"] = nullptr;
+                j["model"]["byte_fallback"] = true;
+              }),
+              HasSubstr("byte_fallback without a token for the byte 0x00"));
+  EXPECT_THAT(with([](JsonTree& j) {
+                j["added_tokens"].push_back({{"id", 310}, {"content", "<x>"}, {"special", false}, {"lstrip", true}});
+              }),
+              HasSubstr("has lstrip"));
   EXPECT_THAT(with([](JsonTree& j) { j["model"]["vocab"].erase("a"); }), HasSubstr("t.json"));
   EXPECT_THAT(with([](JsonTree& j) { j["model"]["vocab"]["a"] = 1'000'000'000; }), HasSubstr("id 1000000000"));
   EXPECT_THAT(with([](JsonTree& j) { j["model"]["vocab"]["a"] = -1; }), HasSubstr("id -1"));
