@@ -250,15 +250,22 @@ void make_subdirectory(const fs::path& path) {
                                  : error.message());
 }
 
+void Checksum::add(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;  // zlib begins anew where there is no memory
+  sum_ = static_cast<uint32_t>(crc32_z(sum_, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+std::string Checksum::text() const { return fmt::format("{:08x}", sum_); }
+
 std::string checksum(std::span<const std::byte> bytes, const Watch& watch) {
   constexpr size_t kPiece = size_t{16} << 20;  // between two questions whether to stop
-  uLong sum = crc32_z(0, nullptr, 0);
+  Checksum sum;
   for (size_t at = 0; at < bytes.size(); at += kPiece) {
     const std::span<const std::byte> piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
-    sum = crc32_z(sum, reinterpret_cast<const Bytef*>(piece.data()), piece.size());
+    sum.add(piece);
     watch.at(static_cast<double>(at + piece.size()) / static_cast<double>(bytes.size()));
   }
-  return fmt::format("{:08x}", sum);
+  return sum.text();
 }
 
 }  // namespace longshot

@@ -86,7 +86,17 @@ void make_directories(const fs::path& path);
 // A directory of our own inside another: a symbolic link in its place is refused.
 void make_subdirectory(const fs::path& path);
 
-// CRC-32 (zlib's) of a range of memory, 8 hex digits.
+// CRC-32 (zlib's) of bytes that come in pieces, 8 hex digits.
+class Checksum {
+ public:
+  void add(std::span<const std::byte> bytes);
+  std::string text() const;
+
+ private:
+  uint32_t sum_ = 0;
+};
+
+// The same of a range of memory.
 std::string checksum(std::span<const std::byte> bytes, const Watch& watch = {});
 
 }  // namespace longshot

@@ -80,7 +80,13 @@ SafetensorsMetadata read_metadata(const std::string& file, const JsonTree& objec
   return metadata;
 }
 
-std::string header_text(const std::string& file, std::span<const NamedTensor> tensors,
+uint64_t byte_count(const std::string& file, const StreamedTensor& t) {
+  const auto count = element_count(t.shape);
+  require(count.has_value(), "{}: no tensor \"{}\" can have the shape {}", file, t.name, shape_text(t.shape));
+  return static_cast<uint64_t>(*count) * dtype_size(t.dtype);
+}
+
+std::string header_text(const std::string& file, std::span<const StreamedTensor> tensors,
                         const SafetensorsMetadata& metadata) {
   std::string text = "{";
   const auto add = [&](const std::string& name, const Json& value) {
@@ -93,16 +99,11 @@ std::string header_text(const std::string& file, std::span<const NamedTensor> te
   std::set<std::string_view> seen{kMetadataKey};
   if (!metadata.empty()) add(kMetadataKey, metadata);
   uint64_t offset = 0;
-  for (const NamedTensor& t : tensors) {
+  for (const StreamedTensor& t : tensors) {
     require(seen.insert(t.name).second, "{}: cannot write two tensors of the name \"{}\"", file, t.name);
-    const auto count = element_count(t.shape);
-    require(count && static_cast<uint64_t>(*count) == t.bytes.size() / dtype_size(t.dtype) &&
-                t.bytes.size() % dtype_size(t.dtype) == 0,
-            "{}: tensor \"{}\" of type {} and shape {} cannot have {} bytes", file, t.name, dtype_name(t.dtype),
-            shape_text(t.shape), t.bytes.size());
-    add(t.name,
-        {{"dtype", dtype_name(t.dtype)}, {"shape", t.shape}, {"data_offsets", {offset, offset + t.bytes.size()}}});
-    offset += t.bytes.size();
+    const uint64_t end = offset + byte_count(file, t);
+    add(t.name, {{"dtype", dtype_name(t.dtype)}, {"shape", t.shape}, {"data_offsets", {offset, end}}});
+    offset = end;
   }
   text += "}";
   text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
@@ -113,15 +114,39 @@ std::string header_text(const std::string& file, std::span<const NamedTensor> te
 
 }  // namespace
 
-void write_safetensors(const fs::path& path, std::span<const NamedTensor> tensors,
-                       const SafetensorsMetadata& metadata) {
+WrittenFile write_safetensors(const fs::path& path, std::span<const StreamedTensor> tensors,
+                              const SafetensorsMetadata& metadata, const Watch& watch) {
   const std::string header = header_text(path.string(), tensors, metadata);
   const uint64_t length = header.size();
+  uint64_t total = sizeof length + length;
+  for (const StreamedTensor& t : tensors) total += byte_count(path.string(), t);
   OutputFile out(path);
-  out.write(&length, sizeof length);
-  out.write(header);
-  for (const NamedTensor& t : tensors) out.write(t.bytes.data(), t.bytes.size());
+  Checksum sum;
+  const auto write = [&](std::span<const std::byte> bytes) {
+    sum.add(bytes);
+    out.write(bytes.data(), bytes.size());
+  };
+  write(std::as_bytes(std::span(&length, 1)));
+  write(std::as_bytes(std::span(header)));
+  for (const StreamedTensor& t : tensors) {
+    const uint64_t begin = out.position(), expected = byte_count(path.string(), t);
+    t.give([&](std::span<const std::byte> bytes) {
+      write(bytes);
+      watch.at(static_cast<double>(out.position()) / static_cast<double>(total));
+    });
+    require(out.position() - begin == expected, "{}: tensor \"{}\" of type {} and shape {} cannot have {} bytes",
+            path.string(), t.name, dtype_name(t.dtype), shape_text(t.shape), out.position() - begin);
+  }
   out.close();
+  return {total, sum.text()};
+}
+
+WrittenFile write_safetensors(const fs::path& path, std::span<const NamedTensor> tensors,
+                              const SafetensorsMetadata& metadata) {
+  std::vector<StreamedTensor> streamed;
+  for (const NamedTensor& t : tensors)
+    streamed.push_back({t.name, t.dtype, t.shape, [bytes = t.bytes](const ByteSink& sink) { sink(bytes); }});
+  return write_safetensors(path, std::span<const StreamedTensor>(streamed), metadata);
 }
 
 Safetensors::Safetensors(const fs::path& path) : file_(path) {

@@ -1,6 +1,7 @@
 // safetensors: 8 bytes of header length (little-endian), a JSON header, then the tensors' bytes without
 // holes.
 #pragma once
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -20,12 +21,30 @@ struct NamedTensor {
   std::span<const std::byte> bytes;
 };
 
+using ByteSink = std::function<void(std::span<const std::byte>)>;
+
+// A tensor whose bytes are made while it is written: give() hands them on in order, just as many as type and shape say.
+struct StreamedTensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::function<void(const ByteSink& sink)> give;
+};
+
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-// Writes the tensors in the order given, straight from their memory, and syncs. Their bytes begin 8-byte
-// aligned. The file is written in place: publish() the directory that holds it.
-void write_safetensors(const fs::path& path, std::span<const NamedTensor> tensors,
-                       const SafetensorsMetadata& metadata = {});
+struct WrittenFile {
+  uint64_t bytes;
+  std::string crc32;  // as checksum() gives it
+};
+
+// Writes the tensors in the order given and syncs. Their bytes begin 8-byte aligned. The file is written in place: publish()
+// the directory that holds it.
+WrittenFile write_safetensors(const fs::path& path, std::span<const StreamedTensor> tensors,
+                              const SafetensorsMetadata& metadata = {}, const Watch& watch = {});
+// The same, straight from their memory.
+WrittenFile write_safetensors(const fs::path& path, std::span<const NamedTensor> tensors,
+                              const SafetensorsMetadata& metadata = {});
 
 // A mapped safetensors file, checked whole before the constructor returns. Tensors live as long as it does.
 class Safetensors {

@@ -130,7 +130,7 @@ void require_all_used(const SourceTensors& tensors, const TensorRules& rules, st
 // Collects rows of one type, converts, checks and hands on.
 class Giver {
  public:
-  Giver(const MadeTensor& to, const MadeTensor::Sink& sink) : to_(to), sink_(sink) {}
+  Giver(const MadeTensor& to, const ByteSink& sink) : to_(to), sink_(sink) {}
 
   void piece(const Piece& p) {
     from_ = p.from;
@@ -164,7 +164,7 @@ class Giver {
   }
 
   // to[c, r] = from[r, c], in blocks that stay in the cache.
-  void transposed(const Piece& p) {
+  void transposed([[maybe_unused]] const Piece& p) {
     constexpr int64_t kBlock = 32;
     const int64_t rows = from_->rows(), cols = from_->row_elements();
     const size_t width = dtype_size(from_->dtype);
@@ -209,7 +209,7 @@ class Giver {
   }
 
   const MadeTensor& to_;
-  const MadeTensor::Sink& sink_;
+  const ByteSink& sink_;
   const SourceTensor* from_ = nullptr;
   std::vector<std::byte> in_, out_;
   std::vector<float> floats_;
@@ -217,8 +217,6 @@ class Giver {
 };
 
 }  // namespace
-
-QkvRows qkv_rows(const ModelConfig& config) { return {config.dim, config.dim, config.dim}; }
 
 void add_linear(std::vector<TensorRule>& rules, const ModelConfig& config, const std::string& ours,
                 const std::string& theirs, Arrangement arrangement) {
@@ -234,9 +232,23 @@ void add_norm(std::vector<TensorRule>& rules, const ModelConfig& config, const s
   if (config.bias && config.norm == NormKind::kLayerNorm) rules.push_back({ours + ".bias", {{theirs + ".bias"}}});
 }
 
-void MadeTensor::give(const Sink& sink) const {
+void add_gated(std::vector<TensorRule>& rules, const ModelConfig& config, const std::string& ours,
+               const GatedNames& theirs) {
+  rules.push_back({ours + ".weight",
+                   {{theirs.gate + ".weight", Arrangement::kSame, config.ffn_dim()},
+                    {theirs.factor + ".weight", Arrangement::kSame, config.ffn_dim()}}});
+}
+
+void MadeTensor::give(const ByteSink& sink) const {
   Giver giver(*this, sink);
   for (const Piece& p : pieces) giver.piece(p);
+}
+
+std::vector<StreamedTensor> streamed(std::span<const MadeTensor> tensors) {
+  std::vector<StreamedTensor> all;
+  for (const MadeTensor& t : tensors)
+    all.push_back({t.name, t.dtype, t.shape, [&t](const ByteSink& sink) { t.give(sink); }});
+  return all;
 }
 
 std::vector<MadeTensor> make_ours(const SourceTensors& theirs, const TensorRules& rules, const ModelConfig& config,

@@ -42,17 +42,17 @@ struct TensorRules {
   std::vector<Copy> copies{};  // stored twice by some: must be equal where both are there
 };
 
-// The query, key and value rows of a model: what stands below each other in our attention.qkv.
-struct QkvRows {
-  int64_t q, k, v;
-};
-QkvRows qkv_rows(const ModelConfig& config);
-
 // Rules for `part` ("attention_norm" and the like), its weight and, where the model has it, its bias.
 void add_linear(std::vector<TensorRule>& rules, const ModelConfig& config, const std::string& ours,
                 const std::string& theirs, Arrangement arrangement = Arrangement::kSame);
 void add_norm(std::vector<TensorRule>& rules, const ModelConfig& config, const std::string& ours,
               const std::string& theirs);
+// SwiGLU's first layer, without a bias: our gate stands above our factor.
+struct GatedNames {
+  std::string gate, factor;
+};
+void add_gated(std::vector<TensorRule>& rules, const ModelConfig& config, const std::string& ours,
+               const GatedNames& theirs);
 
 // A tensor that is made while it is written: from rows of stored ones.
 struct MadeTensor {
@@ -67,10 +67,11 @@ struct MadeTensor {
   Shape shape;
   std::vector<Piece> pieces;
 
-  using Sink = std::function<void(std::span<const std::byte>)>;
   // Gives its bytes to `sink`, in order. A number that is not finite, or not in the type, is refused with the tensor's name.
-  void give(const Sink& sink) const;
+  void give(const ByteSink& sink) const;
 };
+
+std::vector<StreamedTensor> streamed(std::span<const MadeTensor> tensors);  // which must outlive them
 
 // Every tensor of the model, in its order, from theirs. A missing tensor, one of another shape, one that has no place and a
 // copy that differs are refused by name. `type`: of all; none: as they are stored (float64 becomes float32).

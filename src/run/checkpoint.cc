@@ -10,7 +10,6 @@
 #include <cstdio>
 
 #include "base/json_fields.h"
-#include "formats/safetensors.h"
 #include "run/metrics.h"
 
 namespace longshot {
@@ -142,9 +141,15 @@ void fill_tensor(const Safetensors& file, const Tensor& t, const Block& block) {
   file.read(stored.name, block.numbers.subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.size)));
 }
 
-void add_file(const fs::path& dir, const std::string& name, Json& files) {
-  const MappedFile file(dir / name);
-  files[name] = write_fields(FileEntry{static_cast<int64_t>(file.size()), checksum(file.bytes())});
+Json file_entry(const WrittenFile& file) {
+  return write_fields(FileEntry{static_cast<int64_t>(file.bytes), file.crc32});
+}
+
+void save_tokenizer(const fs::path& dir, const Tokenizer& tokenizer, StateFile& state) {
+  tokenizer.save(dir);
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(tokenizer.file()));
+  state.files[tokenizer.file_name()] = file_entry({bytes.size(), checksum(bytes)});
+  state.tokenizer = {tokenizer.file_name(), hex(tokenizer.hash())};
 }
 
 void check_file(const fs::path& path, const FileEntry& entry, const Watch& watch) {
@@ -194,6 +199,34 @@ void publish_checkpoint(const fs::path& aside, const fs::path& dir) {
   fs::remove_all(old, ignored);
 }
 
+StateFile state_of(const ModelConfig& config, int64_t step) {
+  return {.step = step,
+          .position = config.position,
+          .model = config.to_json(),
+          .tokenizer = {},
+          .training = {},
+          .from = {}};
+}
+
+// Makes the directory aside, lets `write` put its files there, adds tokenizer and state, and publishes it.
+template <class Write>
+void write_aside(const fs::path& dir, StateFile& state, const Tokenizer* tokenizer, Write write) {
+  fs::path aside = dir;
+  aside += kUnfinished;
+  std::error_code ignored;
+  fs::remove_all(aside, ignored);
+  make_directories(aside);
+  try {
+    write(aside);
+    if (tokenizer) save_tokenizer(aside, *tokenizer, state);
+    write_json(aside / kStateFile, write_fields(state));
+    publish_checkpoint(aside, dir);
+  } catch (...) {
+    fs::remove_all(aside, ignored);
+    throw;
+  }
+}
+
 }  // namespace
 
 std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
@@ -205,40 +238,24 @@ void save_checkpoint(const fs::path& dir, const CheckpointContent& content) {
   for (const Block& b : content.blocks) {
     for (NamedTensor& t : named(parameters, b)) further.push_back(std::move(t));
   }
-  StateFile state{.step = content.step,
-                  .position = content.model.config().position,
-                  .model = content.model.config().to_json(),
-                  .tokenizer = {},
-                  .training = {},
-                  .from = content.from};
+  StateFile state = state_of(content.model.config(), content.step);
+  state.from = content.from;
   if (content.training) {
     const TrainingState& t = *content.training;
     state.training = {object_of(t.options), object_of(t.optimizer), t.data_hash, t.seconds, t.peak_memory_bytes,
                       t.arithmetic};
   }
-  fs::path aside = dir;
-  aside += kUnfinished;
-  std::error_code ignored;
-  fs::remove_all(aside, ignored);
-  make_directories(aside);
-  try {
-    write_safetensors(aside / kModelFile, weights);
-    add_file(aside, kModelFile, state.files);
-    if (!further.empty()) {
-      write_safetensors(aside / kOptimizerFile, further);
-      add_file(aside, kOptimizerFile, state.files);
-    }
-    if (content.tokenizer) {
-      content.tokenizer->save(aside);
-      add_file(aside, content.tokenizer->file_name(), state.files);
-      state.tokenizer = {content.tokenizer->file_name(), hex(content.tokenizer->hash())};
-    }
-    write_json(aside / kStateFile, write_fields(state));
-    publish_checkpoint(aside, dir);
-  } catch (...) {
-    fs::remove_all(aside, ignored);
-    throw;
-  }
+  write_aside(dir, state, content.tokenizer, [&](const fs::path& aside) {
+    state.files[kModelFile] = file_entry(write_safetensors(aside / kModelFile, weights));
+    if (!further.empty()) state.files[kOptimizerFile] = file_entry(write_safetensors(aside / kOptimizerFile, further));
+  });
+}
+
+void save_checkpoint(const fs::path& dir, const ImportedContent& content) {
+  StateFile state = state_of(content.config, content.step);
+  write_aside(dir, state, content.tokenizer, [&](const fs::path& aside) {
+    state.files[kModelFile] = file_entry(write_safetensors(aside / kModelFile, content.weights, {}, content.watch));
+  });
 }
 
 CheckpointInfo read_checkpoint(const fs::path& dir, const Watch& watch) {

@@ -8,6 +8,7 @@
 
 #include "base/records.h"
 #include "data/token_set.h"
+#include "formats/safetensors.h"
 #include "model/transformer.h"
 #include "run/run_dir.h"
 
@@ -58,6 +59,16 @@ struct CheckpointContent {
 
 // Writes beside, syncs, publishes. A failure, or a number that is not finite, leaves what was there before.
 void save_checkpoint(const fs::path& dir, const CheckpointContent& content);
+
+// Another program's model, whose tensors are made while they are written, each checked by whoever makes it.
+struct ImportedContent {
+  const ModelConfig& config;
+  std::span<const StreamedTensor> weights;  // all of the model's, in its order
+  const Tokenizer* tokenizer = nullptr;     // null: none travels along
+  int64_t step = 0;
+  Watch watch{};
+};
+void save_checkpoint(const fs::path& dir, const ImportedContent& content);
 
 // Reads and checks state.json and the sizes and checksums of the files it names.
 CheckpointInfo read_checkpoint(const fs::path& dir, const Watch& watch = {});

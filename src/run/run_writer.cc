@@ -137,6 +137,11 @@ void RunWriter::save(const CheckpointContent& content, int64_t keep) {
   prune();
 }
 
+void RunWriter::save(const ImportedContent& content) {
+  save_checkpoint(run_.checkpoint(content.step), content);
+  steps_.push_back(content.step);
+}
+
 void RunWriter::prune() {
   for (size_t i = 0; i + static_cast<size_t>(keep_) < steps_.size();) {
     if (best_ && steps_[i] == best_->step) {

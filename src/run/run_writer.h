@@ -33,6 +33,8 @@ class RunWriter {
   void log(const MetricsRecord& record);
   // Keeps the last `keep` checkpoints, and the best beside them.
   void save(const CheckpointContent& content, int64_t keep);
+  // The first and only one of an imported run.
+  void save(const ImportedContent& content);
   // Records a validation of the checkpoint saved last.
   void validated(const MetricsRecord& record);
 

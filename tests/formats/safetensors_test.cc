@@ -104,7 +104,7 @@ TEST(Safetensors, DataBeginsAlignedToEight) {
 
 TEST(Safetensors, FileWithoutTensors) {
   const ScratchDir dir;
-  write_safetensors(dir / "m", {});
+  write_safetensors(dir / "m", std::span<const NamedTensor>{});
   EXPECT_TRUE(Safetensors(dir / "m").tensors().empty());
 }
 

@@ -1,0 +1,49 @@
+// Families of Hugging Face models: what their config.json means and which of their tensors are ours. A family is one file,
+// family_x.cc, and a line in families.cc.
+#pragma once
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/hf_config.h"
+#include "formats/tensor_rules.h"
+#include "model/config.h"
+
+namespace longshot {
+
+struct Family {
+  const char* name;                            // "BLOOM"
+  std::vector<std::string_view> model_types;   // of its config.json; the first is the one to write
+  ModelConfig (*read_config)(HfConfig& json);  // what cannot be done is left among json.refusals()
+  TensorRules (*rules)(const ModelConfig& model);
+};
+
+std::span<const Family* const> families();
+// By "model_type"; an Error names those there are.
+const Family& family_of(const HfConfig& json);
+
+// The model's configuration, whole and checked. What it asks for and we cannot do stands in json.refusals() and was left
+// out; then nothing was checked.
+ModelConfig read_config(const Family& family, HfConfig& json);
+// Throws with all that is refused.
+void require_supported(const Family& family, const HfConfig& json);
+
+// Parts that families share.
+//
+// A model without scaled embeddings: vocabulary and whether the output is the embedding's matrix.
+ModelConfig plain_model(const HfConfig& json, bool tied);
+// Half-split rotary positions from rope_parameters, rope_theta or the older keys; scaled ones are refused. `fraction` and
+// `base` are older names of the family's own.
+struct RotaryKeys {
+  const char *base, *fraction;
+  double default_fraction;
+};
+void read_rotary(HfConfig& json, const RotaryKeys& keys, ModelConfig& model);
+// ALiBi's slopes where they are not the paper's: f of each of those.
+void change_slopes(ModelConfig& model, const std::function<double(double)>& f);
+// The output's matrix: one of its own, or a copy of the embedding's that some files hold beside it.
+void add_output(TensorRules& rules, const ModelConfig& model, const std::string& theirs, const std::string& embedding);
+
+}  // namespace longshot

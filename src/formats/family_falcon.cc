@@ -1,0 +1,54 @@
+// Falcon-RW: BLOOM's layout without the embedding norm. Its scores are (q . k + m j) / sqrt(D) with m rounded to 16 bits, so
+// that its slopes in our sense are bf16(m) / sqrt(D). The rounding of every m j that goes with it is not done here: from
+// j = 256 on it moves neighbouring keys together.
+#include <cmath>
+
+#include "formats/families.h"
+
+namespace longshot {
+namespace {
+
+ModelConfig read(HfConfig& json) {
+  const char* only = "of Falcon the RW models are read: ALiBi, one norm for each part, one key for each head";
+  if (!json.flag("alibi", false)) json.refuse("alibi", only);
+  if (!json.flag("bias", false)) json.refuse("bias", only);
+  if (json.flag("parallel_attn", true)) json.refuse("parallel_attn", only);
+  if (json.flag("multi_query", true)) json.refuse("multi_query", only);
+  json.must_be("new_decoder_architecture", false, only);
+  json.must_be("apply_residual_connection_post_layernorm", false, "the residual stream is the norm's input here");
+  ModelConfig model = plain_model(json, true);
+  model.dim = json.count({"hidden_size", "n_embed"});
+  model.layers = json.count({"num_hidden_layers", "n_layer"});
+  model.heads = json.count({"num_attention_heads", "n_head"});
+  model.ffn = json.count({"ffn_hidden_size"}, 4 * model.dim);
+  model.length = json.count({"max_position_embeddings", "seq_length"}, 2048);
+  model.norm_epsilon = json.number({"layer_norm_epsilon"}, 1e-5);
+  model.activation = json.activation("activation", "gelu");
+  change_slopes(model, [root = std::sqrt(static_cast<double>(model.head_dim()))](double m) {
+    return bfloat_to_float(float_to_bfloat(static_cast<float>(m))) / root;
+  });
+  return model;
+}
+
+TensorRules rules(const ModelConfig& model) {
+  TensorRules r;
+  r.optional_prefix = "transformer.";
+  r.rules.push_back({"embed.weight", {{"transformer.word_embeddings.weight"}}});
+  const std::string ours = "layers.{}.", theirs = "transformer.h.{}.";
+  add_norm(r.rules, model, ours + "attention_norm", theirs + "input_layernorm");
+  add_linear(r.rules, model, ours + "attention.qkv", theirs + "self_attention.query_key_value",
+             Arrangement::kQkvByHead);
+  add_linear(r.rules, model, ours + "attention.out", theirs + "self_attention.dense");
+  add_norm(r.rules, model, ours + "ffn_norm", theirs + "post_attention_layernorm");
+  add_linear(r.rules, model, ours + "ffn.in", theirs + "mlp.dense_h_to_4h");
+  add_linear(r.rules, model, ours + "ffn.out", theirs + "mlp.dense_4h_to_h");
+  add_norm(r.rules, model, "final_norm", "transformer.ln_f");
+  add_output(r, model, "lm_head.weight", "transformer.word_embeddings.weight");
+  return r;
+}
+
+}  // namespace
+
+extern const Family family_falcon{"Falcon", {"falcon", "RefinedWeb", "RefinedWebModel"}, read, rules};
+
+}  // namespace longshot
