@@ -59,9 +59,12 @@ void RunWriter::sweep_branches() const {
     const RunDir aside = run_.abandoned(k);
     if (fs::exists(aside.checkpoints()) && !checkpoint_steps(aside).empty()) continue;
     std::error_code ignored;  // of a directory that holds something else
-    for (const fs::path& made :
-         {aside.config(), aside.metrics(), aside.events(), aside.best(), aside.checkpoints(), aside.path()})
+    for (const fs::path& made : {aside.config(), aside.metrics(), aside.events(), aside.best()}) {
       fs::remove(made, ignored);
+      fs::remove(fs::path(made) += kUnfinished, ignored);
+    }
+    fs::remove(aside.checkpoints(), ignored);
+    fs::remove(aside.path(), ignored);
   }
 }
 

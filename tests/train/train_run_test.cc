@@ -90,6 +90,7 @@ TEST(TrainRun, ABranchWithoutCheckpointsIsSweptAway) {
   make_directories(aside.checkpoints());
   fs::copy_file(run.config(), aside.config());
   fs::copy_file(run.metrics(), aside.metrics());
+  for (fs::path unfinished : {aside.config(), aside.metrics()}) fs::copy_file(run.metrics(), unfinished += ".tmp");
   TrainRequest more = r.request;
   more.train.steps = 7;
   trained(more);
