@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -130,7 +131,11 @@ ModelReach reach_of(Transformer& model) {
 
 std::vector<int64_t> length_ladder(int64_t train_length) {
   std::vector<int64_t> lengths;
-  for (int64_t factor = 1; factor <= 16; factor *= 2) lengths.push_back(factor * train_length);
+  constexpr int64_t kMost =
+      std::numeric_limits<int64_t>::max();  // a length beyond reason is refused by its name, later
+  for (int64_t factor = 1; factor <= 16 && train_length <= kMost / factor; factor *= 2) {
+    lengths.push_back(factor * train_length);
+  }
   return lengths;
 }
 

@@ -257,8 +257,10 @@ TEST(Compare, OtherTextNeedsAnotherDirectory) {
   write_token_set(dir / "data", 3000);
   auto arguments = compare_arguments(dir, "out");
   arguments.insert(arguments.end(), {"--positions", "alibi,none"});
-  run_and_signal(arguments, std::chrono::milliseconds(300), SIGKILL);
-  ASSERT_TRUE(fs::exists(dir / "out" / "compare.json"));
+  const pid_t child = start(arguments);
+  ASSERT_TRUE(wait_until([&] { return fs::exists(dir / "out" / "compare.json"); }));
+  ::kill(child, SIGKILL);
+  end_of(child);
   fs::remove_all(dir / "data");
   write_token_set(dir / "data", small_text(3000) + "x");
   const Outcome o = longshot_run(dir, joined(arguments));
