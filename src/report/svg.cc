@@ -11,9 +11,9 @@ namespace longshot {
 namespace {
 
 constexpr double kWidth = 520, kLinesHeight = 290, kTop = 14, kBottom = 46, kRight = 14;
-constexpr double kTickSize = 11, kNameSize = 12;  // of text, as in page.css
-constexpr double kBar = 13, kBetweenBars = 11;    // thickness of a bar, room between categories
-constexpr size_t kLongestName = 26;               // characters of a category
+constexpr double kTickSize = 11;                // of text, as in page.css
+constexpr double kBar = 13, kBetweenBars = 11;  // thickness of a bar, room between categories
+constexpr size_t kLongestName = 26;             // characters of a category
 
 // From data to the SVG's units.
 struct Scale {

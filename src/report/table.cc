@@ -33,7 +33,7 @@ std::string perplexity_text(double p) {
   return p < 1e5 ? fmt::format("{:.0f}", p) : fmt::format("{:.1e}", p);
 }
 
-Cell text_cell(std::string text) { return {.text = text, .raw = text}; }
+Cell text_cell(const std::string& text) { return {.text = text, .raw = text}; }
 
 Cell number_cell(const OptionalNumber& value, int decimals) {
   if (!value) return {.text = "–", .raw = "", .number = true};

@@ -14,7 +14,7 @@ struct Cell {
   bool number = false;
 };
 
-Cell text_cell(std::string text);
+Cell text_cell(const std::string& text);
 Cell number_cell(const OptionalNumber& value, int decimals);
 Cell count_cell(const OptionalCount& value);
 

@@ -59,8 +59,8 @@ std::string escape_latex(std::string_view text) {
                                                                  {"–", "--"}};
   std::string out;
   while (!text.empty()) {
-    const auto mark = std::find_if(std::begin(marks), std::end(marks),
-                                   [&](const auto& pair) { return text.starts_with(pair.first); });
+    const auto* const mark = std::find_if(std::begin(marks), std::end(marks),
+                                          [&](const auto& pair) { return text.starts_with(pair.first); });
     if (mark != std::end(marks)) {
       out += mark->second;
       text.remove_prefix(mark->first.size());

@@ -369,7 +369,7 @@ fs::path find_checkpoint(const fs::path& path) {
   require(!steps.empty(), "{}: neither a run nor a checkpoint (no {} and no {} in it)", path.string(), kStateFile,
           run.checkpoints().string());
   if (const auto best = read_best(run)) {
-    const fs::path dir = run.checkpoint(best->step);
+    fs::path dir = run.checkpoint(best->step);
     if (fs::exists(dir / kStateFile)) return dir;
   }
   return run.checkpoint(steps.back());

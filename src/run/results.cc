@@ -131,8 +131,8 @@ void fields(V& v, Dataset& d) {
 
 template <class V>
 void fields(V& v, Results& r) {
-  std::string format = kFormat;
-  int64_t format_version = kFormatVersion;
+  std::string format = kFormat;             // NOLINT(*-const-correctness): a reader writes both
+  int64_t format_version = kFormatVersion;  // NOLINT(*-const-correctness)
   v("format", format, {kFormat});
   v("format_version", format_version, {kOldestFormat, kFormatVersion});
   v("version", r.version);
