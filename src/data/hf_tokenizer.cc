@@ -28,9 +28,19 @@ const std::array<uint32_t, 256>& code_point_of_byte() {
   return table;
 }
 
-JsonTree added_token(int32_t id, const std::string& text) {
+std::string_view next_line(std::string_view& rest) {
+  const size_t end = std::min(rest.find('\n'), rest.size());
+  std::string_view line = rest.substr(0, end);
+  rest.remove_prefix(std::min(end + 1, rest.size()));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+}  // namespace
+
+JsonTree added_token(int32_t id, const std::string& text, bool special) {
   return {{"id", id},        {"content", text},     {"single_word", false}, {"lstrip", false},
-          {"rstrip", false}, {"normalized", false}, {"special", true}};
+          {"rstrip", false}, {"normalized", false}, {"special", special}};
 }
 
 JsonTree byte_level_bpe(JsonTree vocab, JsonTree merges, JsonTree added) {
@@ -54,16 +64,6 @@ JsonTree byte_level_bpe(JsonTree vocab, JsonTree merges, JsonTree added) {
             {"vocab", std::move(vocab)},
             {"merges", std::move(merges)}}}};
 }
-
-std::string_view next_line(std::string_view& rest) {
-  const size_t end = std::min(rest.find('\n'), rest.size());
-  std::string_view line = rest.substr(0, end);
-  rest.remove_prefix(std::min(end + 1, rest.size()));
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  return line;
-}
-
-}  // namespace
 
 std::string byte_level_text(std::string_view bytes) {
   std::string text;
@@ -211,11 +211,21 @@ std::string trained_bpe_json(const std::vector<Merge>& merges) {
   return dump_json(byte_level_bpe(std::move(vocab), std::move(pairs), std::move(added)), 1) + "\n";
 }
 
+std::string byte_json() {
+  JsonTree vocab = JsonTree::object();
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    vocab[byte_level_text({&c, 1})] = byte;
+  }
+  return dump_json(byte_level_bpe(std::move(vocab), JsonTree::array(), JsonTree::array()), 1) + "\n";
+}
+
 std::unique_ptr<Tokenizer> hf_tokenizer(std::string text, const std::string& origin) {
   const JsonTree json = parse_json_tree(text, origin);
   require(json.is_object() && json.contains("model") && json["model"].is_object(),
           "{}: not a tokenizer.json: it has no model", origin);
   const JsonTree& model = json["model"];
+  if (text == byte_json()) return byte_tokenizer();
   try {
     const std::string type = model.value("type", model.contains("merges") ? "BPE" : "");
     if (type == "BPE") return bpe_tokenizer(std::move(text), json, origin);

@@ -29,6 +29,11 @@ std::string gpt2_json(const std::string& vocab_json, const std::string& merges_t
                       const std::string& origin);                                // two files of GPT-2
 std::string bert_json(const std::string& vocab_txt, const std::string& origin);  // BERT's vocab.txt
 std::string trained_bpe_json(const std::vector<Merge>& merges);                  // learn_merges()
+std::string byte_json();                                                         // bytes as they are
+
+// Parts of them.
+JsonTree added_token(int32_t id, const std::string& text, bool special = true);
+JsonTree byte_level_bpe(JsonTree vocab, JsonTree merges, JsonTree added);
 
 // GPT-2's printable stand-ins: bytes to text and back. Text with other characters gives no bytes: false.
 std::string byte_level_text(std::string_view bytes);
