@@ -1,6 +1,7 @@
 // What reaches the terminal, and how the program ends, whatever the files are.
 #include "formats/safetensors.h"
 #include "formats/torch_builder.h"
+#include "memory_limit.h"
 #include "references.h"
 #include "support.h"
 
@@ -93,7 +94,7 @@ TEST(Terminal, InfoOfAFileWhoseNamesRepeatIsShort) {
   dir.write("x.pt", build::torch_zip(items + "u", {{"0", build::floats({1})}}));
   for (const char* flag : {"", " --json"}) {
     const Outcome info =
-        shell(dir, fmt::format("ulimit -v 1500000; {} info {}{}", LONGSHOT_PROGRAM, (dir / "x.pt").string(), flag));
+        shell(dir, fmt::format("{} {} info {}{}", with_memory(1500), LONGSHOT_PROGRAM, (dir / "x.pt").string(), flag));
     EXPECT_EQ(info.code, 0) << info.err;
     EXPECT_LT(info.out.size(), 20u << 20);
     EXPECT_THAT(info.out, HasSubstr("left"));

@@ -7,6 +7,7 @@
 #include "base/records.h"
 #include "data/token_file.h"
 #include "helpers.h"
+#include "memory_limit.h"
 
 namespace longshot {
 namespace {
@@ -101,7 +102,7 @@ TEST(InfoCommand, AHugeVocabularyOfAHeaderTakesNoMemory) {
   TokenWriter writer(dir / "x.tokens", {.tokenizer_hash = 0, .vocab_size = 400'000'000, .start_id = 0});
   writer.append(std::vector<int32_t>{7, 399'999'999, 7});
   writer.finish();
-  const Outcome info = shell(fmt::format("ulimit -v 2000000; $L info {}", (dir / "x.tokens").string()));
+  const Outcome info = shell(fmt::format("{} $L info {}", with_memory(2000), (dir / "x.tokens").string()));
   EXPECT_EQ(info.code, 0) << info.output;
   EXPECT_THAT(info.output, HasSubstr("7 (2) 399999999 (1)"));
 }
