@@ -19,8 +19,10 @@ Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
-Model Model::load(const std::string& path, int threads, const Watch& watch, WeightType weights) {
-  return Model(std::make_unique<State>(load_model(path, watch, weights), threads));
+Model Model::load(const std::string& path, int threads, const Watch& watch, std::optional<WeightType> weights) {
+  return Model(std::make_unique<State>(
+      load_model(path, watch, WeightStorage{.type = weights.value_or(WeightType::kF32), .map_narrow = !weights}),
+      threads));
 }
 
 int64_t Model::train_length() const { return state_->loaded.info.model.length; }

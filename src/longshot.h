@@ -45,9 +45,10 @@ namespace longshot {
 class Model {
  public:
   // From a run or a checkpoint directory. threads = 0: all cores. In bf16 and int8 the weights take half and a quarter of the
-  // memory, and generation is so much faster (docs/running.md).
+  // memory, and generation is so much faster (docs/running.md); none: floats, but what an import has in 16 bits stays in
+  // its file.
   static Model load(const std::string& path, int threads = 0, const Watch& watch = {},
-                    WeightType weights = WeightType::kF32);
+                    std::optional<WeightType> weights = {});
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
   ~Model();

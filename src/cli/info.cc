@@ -52,7 +52,7 @@ class InfoCommand : public Command {
 
  private:
   int print_checkpoint(const fs::path& path) const {
-    LoadedModel loaded = load_model(path);
+    LoadedModel loaded = load_model(path, {}, WeightStorage{.map_narrow = true});
     const ModelConfig& c = loaded.info.model;
     const RunDir run(path);
     Json json{{"checkpoint", loaded.dir.string()},

@@ -17,7 +17,8 @@ void ModelOptions::fields(Options& o) {
   o.add("precision", precision, kPrecisions, "of the numbers that are multiplied, whatever the model was trained in");
   position.running_fields(o);
   o.add("weights", weights, kStored,
-        "how matrices are stored: half and a quarter of the memory, and the faster text comes; auto: as --precision");
+        "how matrices are stored: half and a quarter of the memory, and the faster text comes; auto: as --precision, "
+        "and what an import has in 16 bits stays in its file");
   o.add("threads", threads, "0: all cores, shared with other runs on this machine");
 }
 
@@ -26,8 +27,9 @@ void ModelOptions::validate() const {
                 epsilon.value_or(0));
 }
 
-WeightType ModelOptions::stored() const {
-  return weights.value_or(precision == Precision::kBf16 ? WeightType::kBf16 : WeightType::kF32);
+WeightStorage ModelOptions::storage() const {
+  return {.type = weights.value_or(precision == Precision::kBf16 ? WeightType::kBf16 : WeightType::kF32),
+          .map_narrow = !weights};
 }
 
 ModelSession::ModelSession(const ModelOptions& options, const std::string& run, Progress& progress)
@@ -36,12 +38,16 @@ ModelSession::ModelSession(const ModelOptions& options, const std::string& run, 
   context.set_precision(options.precision);
   if (options.threads == 0) context.share_cores();
   catch_stop_signals();
-  loaded = load_model(run, watched(progress, "reading the model"), options.stored());
+  loaded = load_model(run, watched(progress, "reading the model"), options.storage());
   progress.clear();
   loaded.model->run_with(options.position);
-  if (options.stored() != WeightType::kF32) {
-    const Parameters& parameters = loaded.model->parameters();
-    progress.note(fmt::format("weights in {}: {}, in f32 {}", name_of(kWeightTypes, options.stored()),
+  const Parameters& parameters = loaded.model->parameters();
+  if (const size_t mapped = parameters.mapped_bytes(); mapped > 0) {
+    progress.note(fmt::format("weights of 16 bits stay in their file: {}, beside it {}",
+                              bytes_text(static_cast<double>(mapped)),
+                              bytes_text(static_cast<double>(parameters.bytes()))));
+  } else if (const WeightType type = options.storage().type; type != WeightType::kF32) {
+    progress.note(fmt::format("weights in {}: {}, in f32 {}", name_of(kWeightTypes, type),
                               bytes_text(static_cast<double>(parameters.bytes())),
                               bytes_text(4.0 * static_cast<double>(parameters.count()))));
   }

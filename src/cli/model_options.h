@@ -20,7 +20,7 @@ struct ModelOptions {
   void fields(Options& o);
   void validate() const;
   // As asked for, or as the precision has it.
-  WeightType stored() const;
+  WeightStorage storage() const;
 };
 
 // The model of a run and what it runs on, as the options ask. From here on Ctrl-C asks for a clean end.

@@ -45,12 +45,10 @@ HWY_NOINLINE void product_block(const FewRowsCall& call, int64_t row, int64_t pa
   constexpr int V = P * kVectors;
   const DPanel d;
   const Panels& w = call.w;
-  const size_t apart = panel_bytes(w.type, w.in);
-  const std::byte* from = w.data + static_cast<size_t>(panel) * apart;
   HWY_ALIGN float out[R * P * kPanel] = {};
   for (int64_t k = 0; k < w.in; k += call.depth) {
     Sums<R, V> sums(call.turned + row * w.in);
-    Reader::template read<P>(from, apart, k, std::min(k + call.depth, w.in), sums);
+    Reader::template read<P>({w, panel, k, std::min(k + call.depth, w.in)}, sums);
     for (int r = 0; r < R; ++r) {
       for (int v = 0; v < V; ++v) {
         float* at = out + (r * V + v) * kLanes;
@@ -80,8 +78,10 @@ void FewRowsImpl(const FewRowsCall& call, int64_t first, int64_t last) {
     constexpr int kHeight = decltype(height)::value;
     if (call.w.type == WeightType::kF32) {
       product_panels<kHeight, FloatReader>(call, first, last);
-    } else {
+    } else if (call.w.type == WeightType::kBf16) {
       product_panels<kHeight, Bf16Reader>(call, first, last);
+    } else {
+      product_panels<kHeight, MappedReader>(call, first, last);
     }
   });
 }

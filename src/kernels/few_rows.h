@@ -1,4 +1,4 @@
-// Products of a few rows with a matrix stored in f32 or bf16, where reading the matrix is what takes the time.
+// Products of a few rows with a matrix stored in f32 or bf16, or mapped, where reading the matrix is what takes the time.
 #pragma once
 #include <algorithm>
 

@@ -29,12 +29,15 @@ struct StoreTo {
 };
 
 void ExpandImpl(const Panels& w, const PanelPart& part, float* to) {  // NOLINT(*-non-const-parameter): it is written
-  const size_t apart = panel_bytes(w.type, w.in);
-  const std::byte* from = w.data + static_cast<size_t>(part.panel) * apart;
+  if (is_mapped(w.type)) return promote_panel(w, part, to);
   StoreTo store{to, part.first};
-  const int64_t last = part.first + part.count;
-  if (w.type == WeightType::kF32) return FloatReader::read<1>(from, apart, part.first, last, store);
-  Bf16Reader::read<1>(from, apart, part.first, last, store);
+  const PanelRange range{w, part.panel, part.first, part.first + part.count};
+  if (w.type == WeightType::kF32) return FloatReader::read<1>(range, store);
+  Bf16Reader::read<1>(range, store);
+}
+
+void PromoteImpl(const Panels& w, int64_t row, float* to) {  // NOLINT(*-non-const-parameter): it is written
+  promote(w.type, w.data + static_cast<size_t>(row * w.in) * sizeof(uint16_t), w.in, to);
 }
 
 // q[i] = x[i] / s to the nearest, ties to even.
@@ -54,6 +57,7 @@ namespace longshot {
 namespace {
 
 HWY_EXPORT(ExpandImpl);
+HWY_EXPORT(PromoteImpl);
 HWY_EXPORT(QuantizeImpl);
 
 int64_t blocks_of(int64_t in) { return (in + kScaled - 1) / kScaled; }
@@ -112,6 +116,7 @@ bool store_int8(const float* x, int64_t n, int64_t row, std::byte* to) {
 
 Panels Panels::outputs(int64_t first, int64_t count) const {
   assert(first % outputs_together(type) == 0 && first + count <= out);
+  if (is_mapped(type)) return {type, count, in, data + stored_bytes(type, first, in)};
   return {type, count, in, data + static_cast<size_t>(first / kPanel) * panel_bytes(type, in)};
 }
 
@@ -122,7 +127,10 @@ Int8Place int8_place(int64_t in, int64_t panel, int64_t block) {
   return {begin + turn * kPanel * sizeof(float), begin + kScales + turn * 2 * kPanel};
 }
 
-int64_t outputs_together(WeightType type) { return type == WeightType::kInt8 ? kInt8Panels * kPanel : kPanel; }
+int64_t outputs_together(WeightType type) {
+  if (is_mapped(type)) return 1;
+  return type == WeightType::kInt8 ? kInt8Panels * kPanel : kPanel;
+}
 
 size_t panel_bytes(WeightType type, int64_t in) {
   switch (type) {
@@ -132,15 +140,20 @@ size_t panel_bytes(WeightType type, int64_t in) {
       return static_cast<size_t>(round_up(in, kTileDepth) * kPanel) * sizeof(uint16_t);
     case WeightType::kInt8:
       return static_cast<size_t>(blocks_of(in)) * kInt8BlockBytes / kInt8Panels;
+    case WeightType::kMappedF16:
+    case WeightType::kMappedBf16:
+      return static_cast<size_t>(in * kPanel) * sizeof(uint16_t);
   }
   return 0;
 }
 
 size_t stored_bytes(WeightType type, int64_t out, int64_t in) {
+  if (is_mapped(type)) return static_cast<size_t>(out * in) * sizeof(uint16_t);
   return static_cast<size_t>(round_up(out, outputs_together(type)) / kPanel) * panel_bytes(type, in);
 }
 
 bool store_panels(ConstMat w, WeightType type, std::byte* to) {
+  assert(!is_mapped(type));
   if (type == WeightType::kF32) {
     pack_panels(w.data, w.stride, w.rows, w.cols, reinterpret_cast<float*>(to));
     return true;
@@ -169,6 +182,11 @@ void expand_panel(const Panels& w, const PanelPart& part, float* to) {
 }
 
 void expand_row(const Panels& w, int64_t row, float scale, float* to) {
+  if (is_mapped(w.type)) {
+    HWY_DYNAMIC_DISPATCH(PromoteImpl)(w, row, to);
+    for (int64_t c = 0; c < w.in; ++c) to[c] *= scale;
+    return;
+  }
   constexpr int64_t kTogether = 64;
   float part[kTogether * kPanel];
   for (int64_t first = 0; first < w.in; first += kTogether) {

@@ -1,5 +1,5 @@
 // Matrices of parameters as they are stored for running: in panels of 16 outputs, as products read them, of floats or of fewer
-// bits.
+// bits; or as a file has them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,14 @@
 
 namespace longshot {
 
-enum class WeightType { kF32, kBf16, kInt8 };
+enum class WeightType {
+  kF32,
+  kBf16,
+  kInt8,
+  kMappedF16,  // rows of 16 bits, as they lie in a file: never copied whole
+  kMappedBf16
+};
+// What a model can be stored in.
 constexpr Choice<WeightType> kWeightTypes[] = {
     {"f32", WeightType::kF32}, {"bf16", WeightType::kBf16}, {"int8", WeightType::kInt8}};
 
@@ -24,13 +31,14 @@ constexpr size_t kInt8BlockBytes = 16 * kInt8Panels * (sizeof(float) + kScaled);
 //   bf16   [in / 2, 16, 2] numbers, `in` filled up to a multiple of 32: pairs of inputs side by side, tiles of kernels/bf16.h
 //   int8   four panels side by side, so that reading them together is one stream; for every 64 inputs a block of
 //          scales s[4, 16] (floats) and numbers q[32, 4, 16, 2], pairs of inputs side by side too
+//   mapped [16, in] numbers, at any even address; there are no more rows than outputs
 //
 // and stands for the floats w:
 //
 //   bf16   w rounded to the nearest, ties to even; too small to be normal: 0
 //   int8   s q,   s = max |w| / 127 over an output's 64 inputs,   q = w / s rounded to the nearest, ties to even
 //
-// A product with f32 and bf16 has the bits of a product of floats with these w, with int8 those of kernels/int8_product.h,
+// mapped f16 and bf16 for themselves. A product has the bits of a product of floats with these w, with int8 those of kernels/int8_product.h,
 // whatever the number of rows and of threads.
 struct Panels {
   WeightType type = WeightType::kF32;
@@ -49,10 +57,11 @@ struct Int8Place {
 Int8Place int8_place(int64_t in, int64_t panel, int64_t block);
 
 int64_t outputs_together(WeightType type);
+constexpr bool is_mapped(WeightType type) { return type == WeightType::kMappedF16 || type == WeightType::kMappedBf16; }
 
 size_t panel_bytes(WeightType type, int64_t in);
 size_t stored_bytes(WeightType type, int64_t out, int64_t in);
-// Writes stored_bytes(type, w.rows, w.cols). False where a number is not finite, or not in this type.
+// Writes stored_bytes(type, w.rows, w.cols), of a type that is not mapped. False where a number is not finite, or not in this type.
 bool store_panels(ConstMat w, WeightType type, std::byte* to);
 
 // to[i, lane] = w[16 panel + lane, first + i] for i < count.

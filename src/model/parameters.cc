@@ -47,6 +47,16 @@ Weight Parameters::weight(ParameterId id) const {
   return {.values = as_mat(slice(values_, id), id)};
 }
 
+void Parameters::map(ParameterId id, WeightType type, std::span<const std::byte> rows,
+                     std::shared_ptr<const void> file) {
+  const Tensor& t = tensors_[id];
+  assert(t.matrix && is_mapped(type) && !stored_ && grads_.empty());
+  assert(rows.size() == static_cast<size_t>(t.size) * sizeof(uint16_t));
+  panels_.resize(tensors_.size());
+  panels_[id] = {type, t.shape[0], t.shape[1], rows.data()};
+  if (files_.empty() || files_.back() != file) files_.push_back(std::move(file));
+}
+
 void Parameters::begin_storing(WeightType type) {
   require(!stored_ && grads_.empty(), "parameters that are trained, or stored already, cannot be stored for running");
   stored_ = type;
@@ -55,14 +65,15 @@ void Parameters::begin_storing(WeightType type) {
   stored_memory_ = Workspace([&](Layout& at) {
     for (size_t id = 0; id < tensors_.size(); ++id) {
       const Tensor& t = tensors_[id];
-      if (t.matrix) places_[id] = at.array<std::byte>(static_cast<int64_t>(stored_bytes(type, t.shape[0], t.shape[1])));
+      if (t.matrix && !panels_[id].data)
+        places_[id] = at.array<std::byte>(static_cast<int64_t>(stored_bytes(type, t.shape[0], t.shape[1])));
     }
   });
 }
 
 void Parameters::store(ParameterId id) {
   const Tensor& t = tensors_[id];
-  if (!t.matrix) return;
+  if (!t.matrix || panels_[id].data) return;
   assert(stored_);
   const WeightType type = stored_.value_or(WeightType::kF32);
   const std::span<float> floats = value(id);
@@ -81,6 +92,12 @@ void Parameters::store_all(WeightType type) {
 size_t Parameters::bytes() const {
   size_t sum = stored_memory_.bytes();
   for (const Tensor& t : tensors_) sum += stored_ && t.matrix ? 0 : static_cast<size_t>(t.size) * sizeof(float);
+  return sum;
+}
+
+size_t Parameters::mapped_bytes() const {
+  size_t sum = 0;
+  for (const Panels& p : panels_) sum += p.data && is_mapped(p.type) ? stored_bytes(p.type, p.out, p.in) : 0;
   return sum;
 }
 

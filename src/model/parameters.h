@@ -1,8 +1,10 @@
 // All parameters in one block, gradients in another of the same shape, and one table of names. Optimizer, clipping,
-// counting and checkpoints are each one loop over it. For running alone, matrices can be stored in fewer bits instead.
+// counting and checkpoints are each one loop over it. For running alone, matrices can be stored in fewer bits instead, or stay in
+// the file they come from.
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -48,13 +50,16 @@ class Parameters {
 
   // A matrix as products see it, however it is stored.
   Weight weight(ParameterId id) const;
-  // From now on matrices are stored in this type. store() follows for each tensor when its values are in place, and gives the
+  // A matrix that stays where its rows of 16 bits lie, before begin_storing(); `file` is what must live as long.
+  void map(ParameterId id, WeightType type, std::span<const std::byte> rows, std::shared_ptr<const void> file);
+  // From now on all other matrices are stored in this type. store() follows for each tensor when its values are in place, and gives the
   // memory of a matrix's floats back. Error where there are gradients, or where a number has no finite form in the type.
   void begin_storing(WeightType type);
   void store(ParameterId id);
   void store_all(WeightType type);
   std::optional<WeightType> stored() const { return stored_; }
-  size_t bytes() const;  // of values, however they are stored
+  size_t bytes() const;  // of values, however they are stored, without those that are mapped
+  size_t mapped_bytes() const;
 
  private:
   std::span<float> slice(std::span<float> block, ParameterId id) const {
@@ -71,7 +76,8 @@ class Parameters {
   std::span<float> values_, grads_;
   std::optional<WeightType> stored_;
   std::vector<std::span<std::byte>> places_;  // of stored matrices
-  std::vector<Panels> panels_;                // with data from store() on
+  std::vector<Panels> panels_;                // with data from store() or map() on
+  std::vector<std::shared_ptr<const void>> files_;
   Workspace stored_memory_;
 };
 

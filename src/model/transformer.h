@@ -15,7 +15,7 @@ namespace longshot {
 class Transformer {
  public:
   // Declares and allocates; values are zero until initialize() or a checkpoint fills them. With kReserved a model of
-  // any size can be measured, but not used.
+  // any size can be measured, or its matrices stored one by one.
   using Memory = Workspace::Kind;
   Transformer(ModelConfig config, bool with_gradients, Memory memory = Memory::kMemory);
   Transformer(const Transformer&) = delete;

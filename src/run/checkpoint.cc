@@ -134,11 +134,28 @@ std::vector<NamedTensor> named(const Parameters& parameters, const Block& block)
   return tensors;
 }
 
-void fill_tensor(const Safetensors& file, const Tensor& t, const Block& block) {
-  const NamedTensor& stored = file.at(block.prefix + t.name);
+const NamedTensor& stored_tensor(const Safetensors& file, const Tensor& t, const std::string& prefix) {
+  const NamedTensor& stored = file.at(prefix + t.name);
   require(stored.shape == t.shape, "{}: tensor '{}' has shape {}, the model wants {}. Another model's checkpoint?",
           file.path().string(), stored.name, shape_text(stored.shape), shape_text(t.shape));
+  return stored;
+}
+
+void fill_tensor(const Safetensors& file, const Tensor& t, const Block& block) {
+  const NamedTensor& stored = stored_tensor(file, t, block.prefix);
   file.read(stored.name, block.numbers.subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.size)));
+}
+
+// Matrices of 16 bits stay in the file; those at an odd address, which other programs may write, do not.
+void map_narrow_matrices(const std::shared_ptr<const Safetensors>& file, Parameters& parameters) {
+  for (size_t id = 0; id < parameters.tensors().size(); ++id) {
+    const Tensor& t = parameters.tensors()[id];
+    const NamedTensor& stored = stored_tensor(*file, t, "");
+    const bool half = stored.dtype == DType::kF16;
+    const bool even = reinterpret_cast<uintptr_t>(stored.bytes.data()) % sizeof(uint16_t) == 0;
+    if (!t.matrix || !even || (!half && stored.dtype != DType::kBF16)) continue;
+    parameters.map(id, half ? WeightType::kMappedF16 : WeightType::kMappedBf16, stored.bytes, file);
+  }
 }
 
 Json file_entry(const WrittenFile& file) {
@@ -302,19 +319,22 @@ ModelVocabulary vocabulary_of(const CheckpointInfo& info, const fs::path& dir, c
           .tokenizer_file = info.tokenizer_file.empty() ? fs::path() : dir / info.tokenizer_file};
 }
 
-void load_weights(const fs::path& dir, Transformer& model, const Watch& watch, std::optional<WeightType> stored) {
-  const Safetensors file(dir / kModelFile);
+void load_weights(const fs::path& dir, Transformer& model, const Watch& watch, std::optional<WeightStorage> storage) {
+  const auto opened = std::make_shared<const Safetensors>(dir / kModelFile);
+  const Safetensors& file = *opened;
   Parameters& parameters = model.parameters();
   require(file.tensors().size() == parameters.tensors().size(),
           "{}: {} tensors, the model has {}. Another model's checkpoint?", file.path().string(), file.tensors().size(),
           parameters.tensors().size());
   const Block block{"", parameters.values()};
-  if (stored) parameters.begin_storing(*stored);
+  if (storage && storage->map_narrow) map_narrow_matrices(opened, parameters);
+  if (storage) parameters.begin_storing(storage->type);
   for (size_t id = 0; id < parameters.tensors().size(); ++id) {
     const Tensor& t = parameters.tensors()[id];
     watch.at(static_cast<double>(t.offset) / static_cast<double>(block.numbers.size()));
+    if (parameters.weight(id).is_stored()) continue;
     fill_tensor(file, t, block);
-    if (stored) parameters.store(id);
+    if (storage) parameters.store(id);
   }
 }
 

@@ -76,10 +76,15 @@ CheckpointInfo read_checkpoint(const fs::path& dir, const Watch& watch = {});
 const TrainingState& training_of(const CheckpointInfo& info, const fs::path& dir);
 // What token sets must fit; `name` is what messages call the model.
 ModelVocabulary vocabulary_of(const CheckpointInfo& info, const fs::path& dir, const std::string& name);
-// Fills the parameters; every tensor must be there in its shape, and no other. With `stored`, matrices are stored for running
+// How matrices are kept for running.
+struct WeightStorage {
+  WeightType type = WeightType::kF32;
+  bool map_narrow = false;  // those that the file has in 16 bits stay in it, instead
+};
+// Fills the parameters; every tensor must be there in its shape, and no other. With `storage`, matrices are stored for running
 // as they come: memory beyond that is one tensor's floats.
 void load_weights(const fs::path& dir, Transformer& model, const Watch& watch = {},
-                  std::optional<WeightType> stored = {});
+                  std::optional<WeightStorage> storage = {});
 // Fills the blocks that were saved beside the weights.
 void load_blocks(const fs::path& dir, const Transformer& model, const std::vector<Block>& blocks);
 

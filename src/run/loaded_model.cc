@@ -9,12 +9,13 @@ const Tokenizer& LoadedModel::required_tokenizer() const {
   return *tokenizer;
 }
 
-LoadedModel load_model(const fs::path& path, const Watch& watch, std::optional<WeightType> stored) {
+LoadedModel load_model(const fs::path& path, const Watch& watch, std::optional<WeightStorage> storage) {
   LoadedModel loaded;
   loaded.dir = find_checkpoint(path);
   loaded.info = read_checkpoint(loaded.dir, watch.part(0, 0.5));
-  loaded.model = std::make_unique<Transformer>(loaded.info.model, false);
-  load_weights(loaded.dir, *loaded.model, watch.part(0.5, 1), stored);
+  loaded.model = std::make_unique<Transformer>(loaded.info.model, false,
+                                               storage ? Transformer::Memory::kReserved : Transformer::Memory::kMemory);
+  load_weights(loaded.dir, *loaded.model, watch.part(0.5, 1), storage);
   if (!loaded.info.tokenizer_file.empty()) loaded.tokenizer = load_tokenizer(loaded.dir / loaded.info.tokenizer_file);
   watch.at(1);
   return loaded;

@@ -15,7 +15,7 @@ struct LoadedModel {
   // For what cannot do without; Error when there is none.
   const Tokenizer& required_tokenizer() const;
 };
-// With `stored`, matrices are stored so (kernels/panels.h), and only running is left; without, all parameters are floats.
-LoadedModel load_model(const fs::path& path, const Watch& watch = {}, std::optional<WeightType> stored = {});
+// With `storage`, matrices are kept so, and only running is left; without, all parameters are floats.
+LoadedModel load_model(const fs::path& path, const Watch& watch = {}, std::optional<WeightStorage> storage = {});
 
 }  // namespace longshot

@@ -22,8 +22,8 @@ class StoredRun : public testing::Test {
   }
   static void TearDownTestSuite() { dir_.reset(); }
 
-  static double loss(std::optional<WeightType> type) {
-    LoadedModel loaded = load_model(*dir_ / "run", {}, type);
+  static double loss(std::optional<WeightStorage> storage) {
+    LoadedModel loaded = load_model(*dir_ / "run", {}, storage);
     return score_text(test_context(), loaded, small_text(1500)).loss();
   }
   static std::unique_ptr<ScratchDir> dir_;
@@ -33,8 +33,8 @@ std::unique_ptr<ScratchDir> StoredRun::dir_;
 TEST_F(StoredRun, PerplexityHardlyChanges) {
   const double floats = loss({});
   EXPECT_LT(floats, 1.5);  // it has learned: 5.5 is chance
-  EXPECT_EQ(loss(WeightType::kF32), floats);
-  const double bf16 = loss(WeightType::kBf16), int8 = loss(WeightType::kInt8);
+  EXPECT_EQ(loss(WeightStorage{}), floats);
+  const double bf16 = loss(WeightStorage{WeightType::kBf16}), int8 = loss(WeightStorage{WeightType::kInt8});
   EXPECT_NE(bf16, floats);
   EXPECT_NE(int8, floats);
   EXPECT_NEAR(bf16, floats, 0.005);
@@ -44,7 +44,7 @@ TEST_F(StoredRun, PerplexityHardlyChanges) {
 
 TEST_F(StoredRun, TextIsTheSameAloneAndAmongOthers) {
   for (const auto& [name, type] : kWeightTypes) {
-    LoadedModel loaded = load_model(*dir_ / "run", {}, type);
+    LoadedModel loaded = load_model(*dir_ / "run", {}, WeightStorage{type});
     const std::vector<int32_t> prompt = {'T', 'h', 'e'};
     GenerationConfig config{.sampling = {.temperature = 1, .seed = 4}, .max_tokens = 40, .samples = 5};
     const Generated all = generate(test_context(), loaded, prompt, config);

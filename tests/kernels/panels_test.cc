@@ -1,12 +1,14 @@
-// Stored matrices: what they stand for, and products with them, on every instruction set. With f32 and bf16 a product has the
-// bits of the product of floats with the floats that are stood for; int8 has a rule of its own.
+// Stored matrices: what they stand for, and products with them, on every instruction set. A product has the bits of the product
+// of floats with the floats that are stood for; int8 has a rule of its own.
 #include "kernels/panels.h"
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "context.h"
+#include "formats/dtype.h"
 #include "kernels/bf16.h"
 #include "kernels/few_rows.h"
 #include "kernels/gather.h"
@@ -18,21 +20,42 @@
 namespace longshot {
 namespace {
 
-constexpr WeightType kTypes[] = {WeightType::kF32, WeightType::kBf16, WeightType::kInt8};
+constexpr WeightType kExact[] = {WeightType::kF32, WeightType::kBf16, WeightType::kMappedF16, WeightType::kMappedBf16};
+constexpr WeightType kTypes[] = {WeightType::kF32, WeightType::kBf16, WeightType::kInt8, WeightType::kMappedF16,
+                                 WeightType::kMappedBf16};
+
+const char* type_name(WeightType type) {
+  if (type == WeightType::kMappedF16) return "mapped f16";
+  return type == WeightType::kMappedBf16 ? "mapped bf16" : name_of(kWeightTypes, type);
+}
 
 class Stored {
  public:
   Stored(ConstMat w, WeightType type) : memory_(stored_bytes(type, w.rows, w.cols) + kAlign) {
     const auto at = reinterpret_cast<uintptr_t>(memory_.data());
     auto* begin = memory_.data() + (kAlign - at % kAlign) % kAlign;
-    finite = store_panels(w, type, begin);
+    if (is_mapped(type)) {
+      begin = memory_.data() + memory_.size() - stored_bytes(type, w.rows, w.cols);  // nothing may be read behind
+      map(w, type, begin);
+    } else {
+      finite = store_panels(w, type, begin);
+    }
     panels = {type, w.rows, w.cols, begin};
   }
   Panels panels;
-  bool finite;
+  bool finite = true;
   Weight weight() const { return {.stored = panels}; }
 
  private:
+  static void map(ConstMat w, WeightType type, std::byte* to) {
+    for (int64_t r = 0; r < w.rows; ++r) {
+      for (int64_t c = 0; c < w.cols; ++c, to += sizeof(uint16_t)) {
+        const uint16_t bits = type == WeightType::kMappedF16 ? float_to_half(w(r, c)) : float_to_bfloat(w(r, c));
+        std::memcpy(to, &bits, sizeof bits);
+      }
+    }
+  }
+
   static constexpr size_t kAlign = 64;
   std::vector<std::byte> memory_;
 };
@@ -47,8 +70,9 @@ float nearest_bf16(float x) {
 
 std::vector<float> stood_for(const float* x, int64_t n, WeightType type) {
   std::vector<float> w(x, x + n);
-  if (type == WeightType::kBf16) {
-    for (float& v : w) v = nearest_bf16(v);
+  for (float& v : w) {
+    if (type == WeightType::kBf16 || type == WeightType::kMappedBf16) v = nearest_bf16(v);
+    if (type == WeightType::kMappedF16) v = half_to_float(float_to_half(v));
   }
   for (int64_t first = 0; type == WeightType::kInt8 && first < n; first += 64) {
     const int64_t end = std::min<int64_t>(first + 64, n);
@@ -88,7 +112,7 @@ void expect_same_bits(ConstMat a, ConstMat b) {
 TEST(Panels, StandForTheNumbersOfTheRule) {
   for (const WeightType type : kTypes) {
     for (const Sizes& size : kSizes) {
-      SCOPED_TRACE(testing::Message() << name_of(kWeightTypes, type) << " " << size.out << " x " << size.in);
+      SCOPED_TRACE(testing::Message() << type_name(type) << " " << size.out << " x " << size.in);
       Guarded w(size.out, size.in, 1, 1);
       const std::vector<float> expected = stood_for(w.mat(), type);
       for_each_target([&] {
@@ -181,8 +205,8 @@ void check_products(WeightType type, Precision precision) {
         Context context(threads);
         context.set_precision(precision);
         for (const int64_t rows : {1, 2, 3, 5, 7, 12, 13, 16, 24, 33, 60}) {
-          SCOPED_TRACE(testing::Message() << name_of(kWeightTypes, type) << " " << rows << " x " << size.out << " x "
-                                          << size.in << ", threads " << threads);
+          SCOPED_TRACE(testing::Message() << type_name(type) << " " << rows << " x " << size.out << " x " << size.in
+                                          << ", threads " << threads);
           Guarded y(rows, size.out, 1, 3), expected(rows, size.out, 1, 4);
           product(context, x.mat().rows_from(0, rows), stored.weight(), y.mat());
           gemm_nt(context, x.mat().rows_from(0, rows), {floats.data(), size.out, size.in}, expected.mat());
@@ -197,11 +221,11 @@ void check_products(WeightType type, Precision precision) {
 }
 
 TEST(StoredProduct, HasTheBitsOfTheProductOfFloats) {
-  for (const WeightType type : {WeightType::kF32, WeightType::kBf16}) check_products(type, Precision::kF32);
+  for (const WeightType type : kExact) check_products(type, Precision::kF32);
 }
 
 TEST(StoredProduct, HasThemOfOperandsInBf16) {
-  for (const WeightType type : {WeightType::kF32, WeightType::kBf16}) check_products(type, Precision::kBf16);
+  for (const WeightType type : kExact) check_products(type, Precision::kBf16);
 }
 
 // Numbers of `most` at most, and their scale, over 64 of a row.
@@ -370,7 +394,10 @@ TEST(StoredProduct, OfSomeOutputs) {
     Guarded all(3, 100, 1, 3);
     product(test_context(), x.mat(), stored.weight(), all.mat());
     for (int64_t first = 0; first < 100; first += 8) {
-      ASSERT_EQ(stored.weight().can_begin_at(first), first % (type == WeightType::kInt8 ? 64 : 16) == 0);
+      ASSERT_EQ(stored.weight().can_begin_at(first), first % (type == WeightType::kInt8 ? 64
+                                                              : is_mapped(type)         ? 1
+                                                                                        : 16) ==
+                                                         0);
       if (!stored.weight().can_begin_at(first)) continue;
       Guarded some(3, 30, 1, 4);
       const int64_t count = std::min<int64_t>(30, 100 - first);
