@@ -50,6 +50,7 @@ std::unique_ptr<Command> make_score_command();
 std::unique_ptr<Command> make_serve_command();
 std::unique_ptr<Command> make_report_command();
 std::unique_ptr<Command> make_import_command();
+std::unique_ptr<Command> make_export_command();
 std::unique_ptr<Command> make_info_command();
 std::unique_ptr<Command> make_positions_command();
 std::unique_ptr<Command> make_bench_command();

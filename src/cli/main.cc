@@ -22,6 +22,7 @@ constexpr CommandEntry kCommands[] = {
     {"serve", "completions over HTTP, a playground, runs while they train", make_serve_command},
     {"report", "one HTML page and figure files from runs", make_report_command},
     {"import", "a fairseq checkpoint as a run", make_import_command},
+    {"export", "a run as files of other programs", make_export_command},
     {"info", "what is in a run, a checkpoint, a token set or a model file", make_info_command},
     {"bench", "this machine's peak, and a training step's share of it", make_bench_command},
     {"positions", "the position methods, one line each", make_positions_command},

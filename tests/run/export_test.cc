@@ -1,0 +1,94 @@
+// Models handed to other programs: what is written is read back bit for bit, and nothing of others is replaced.
+#include <gmock/gmock.h>
+
+#include "context.h"
+#include "formats/safetensors.h"
+#include "formats/scratch.h"
+#include "references.h"
+#include "run/checkpoint.h"
+#include "run/export_hf.h"
+#include "run/import_model.h"
+#include "train/support.h"
+
+namespace longshot {
+namespace {
+
+using testing::HasSubstr;
+
+std::string weights_of(const fs::path& run) { return read_text(RunDir(run).checkpoint(0) / kModelFile); }
+
+void import_fixture(const std::string& name, const fs::path& run) {
+  import_hf(kFixtures / "hf" / name, RunDir(run), {.tokenizer = false});
+}
+
+TEST(ExportHf, ImportedAgainItIsBitEqual) {
+  for (const char* name : {"bloom", "bloom-bf16", "bloom-sharded", "mpt", "mpt-f16", "gpt2", "gpt-neox",
+                           "gpt-neox-serial", "llama", "llama-bin"}) {
+    const ScratchDir dir;
+    import_fixture(name, dir / "first");
+    export_hf({.run = dir / "first", .out = dir / "hf"});
+    import_hf(dir / "hf", RunDir(dir / "second"), {.tokenizer = false});
+    EXPECT_EQ(weights_of(dir / "first"), weights_of(dir / "second")) << name;
+    EXPECT_EQ(read_checkpoint(find_checkpoint(dir / "first")).model.to_json(),
+              read_checkpoint(find_checkpoint(dir / "second")).model.to_json())
+        << name;
+  }
+}
+
+TEST(ExportHf, TypeOfTheWeights) {
+  const ScratchDir dir;
+  import_fixture("bloom", dir / "run");
+  for (const auto& [type, name] : {std::pair(DType::kF16, "float16"), std::pair(DType::kBF16, "bfloat16")}) {
+    const HfExported done = export_hf({.run = dir / "run", .out = dir / name, .type = type});
+    EXPECT_EQ(done.family, "bloom");
+    const Safetensors written(dir / name / kModelFile);
+    for (const NamedTensor& t : written.tensors()) EXPECT_EQ(t.dtype, type) << t.name;
+    EXPECT_THAT(read_text(dir / name / "config.json"), HasSubstr(std::string("\"") + name + "\""));
+    import_hf(dir / name, RunDir(dir / (name + std::string("-run"))), {.tokenizer = false});
+  }
+}
+
+TEST(ExportHf, WhatNoFormHoldsIsRefusedWithItsOptions) {
+  const ScratchDir dir;
+  for (const char* name : {"falcon-rw", "baichuan"}) {
+    import_fixture(name, dir / name);
+    EXPECT_THAT(error_of([&] { export_hf({.run = dir / name, .out = dir / "hf"}); }), HasSubstr("--")) << name;
+  }
+  import_fixture("gpt2", dir / "gpt2");
+  EXPECT_THAT(error_of([&] { export_hf({.run = dir / "gpt2", .out = dir / "hf", .family = "bloom"}); }),
+              HasSubstr("--position"));
+  EXPECT_THAT(error_of([&] { export_hf({.run = dir / "gpt2", .out = dir / "hf", .family = "jais"}); }),
+              HasSubstr("jais"));
+  EXPECT_FALSE(fs::exists(dir / "hf"));
+}
+
+TEST(ExportHf, NothingOfOthersIsReplaced) {
+  const ScratchDir dir;
+  import_fixture("bloom", dir / "run");
+  const auto error = [&] { return error_of([&] { export_hf({.run = dir / "run", .out = dir / "hf"}); }); };
+  fs::create_directory(dir / "hf");
+  dir.write("hf/mine.txt", "kept");
+  EXPECT_THAT(error(), HasSubstr("is there already"));
+  EXPECT_EQ(read_text(dir / "hf/mine.txt"), "kept");
+  fs::remove_all(dir / "hf");
+  fs::create_directory(dir / "hf.tmp");
+  dir.write("hf.tmp/mine.txt", "kept");
+  EXPECT_THAT(error(), HasSubstr("Move it away"));
+  EXPECT_EQ(read_text(dir / "hf.tmp/mine.txt"), "kept");
+  fs::remove(dir / "hf.tmp/mine.txt");
+  dir.write("hf.tmp/model.safetensors", "what a killed export left");
+  EXPECT_NO_THROW(export_hf({.run = dir / "run", .out = dir / "hf"}));
+  EXPECT_FALSE(fs::exists(dir / "hf.tmp"));
+}
+
+TEST(ExportHf, AStopLeavesNothing) {
+  const ScratchDir dir;
+  import_fixture("bloom", dir / "run");
+  const Watch stopping{.on_progress = [](double) {}, .should_stop = [] { return true; }};
+  EXPECT_THROW(export_hf({.run = dir / "run", .out = dir / "hf", .watch = stopping}), Stopped);
+  EXPECT_FALSE(fs::exists(dir / "hf"));
+  EXPECT_FALSE(fs::exists(dir / "hf.tmp"));
+}
+
+}  // namespace
+}  // namespace longshot
