@@ -37,7 +37,7 @@ class ImportCommand : public Command {
     for (const PositionMethod* method : position_methods()) methods.push_back(method->name);
     o.add("out", out_, "directory of the run to make");
     o.add("type", type_, kStoredTypes, "of the weights in it: keep, as they are stored; fairseq's become f32");
-    o.add("no-tokenizer", no_tokenizer_, "leave the tokenizer out: the run scores token sets only");
+    o.add("tokenizer", tokenizer_, "take the tokenizer along; without one the run scores token sets only");
     o.add("dict", dict_, "fairseq's dict.txt; without it the run has no tokenizer and scores token sets only");
     o.add("position", position_, methods,
           "method a fairseq model was trained with; the file cannot tell alibi from sinusoidal");
@@ -57,7 +57,7 @@ class ImportCommand : public Command {
     Progress progress;
     const ImportSummary made = import_hf(args[0], RunDir(out_),
                                          {.type = dtype_of(type_),
-                                          .tokenizer = !no_tokenizer_,
+                                          .tokenizer = tokenizer_,
                                           .watch = watched(progress, "importing " + printable(args[0]))});
     progress.clear();
     print(made);
@@ -84,7 +84,7 @@ class ImportCommand : public Command {
     const FairseqCheckpoint checkpoint(file);
     checkpoint.verify();
     const ModelConfig config = model_config_of(checkpoint, position_);
-    const std::unique_ptr<Tokenizer> tokenizer = dict_.empty() || no_tokenizer_ ? nullptr : load_tokenizer(dict_);
+    const std::unique_ptr<Tokenizer> tokenizer = dict_.empty() || !tokenizer_ ? nullptr : load_tokenizer(dict_);
     require(!tokenizer || tokenizer->vocab_size() == config.vocab,
             "{}: has {} words, the model {}. It must be the dict.txt the model was trained with.", dict_,
             tokenizer ? tokenizer->vocab_size() : 0, config.vocab);
@@ -107,7 +107,7 @@ class ImportCommand : public Command {
 
   std::string out_, dict_, position_ = "alibi";
   StoredType type_ = StoredType::kKeep;
-  bool no_tokenizer_ = false;
+  bool tokenizer_ = true;
 };
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include "base/json_fields.h"
 #include "base/printable.h"
 #include "cli/command.h"
+#include "cli/info_compat.h"
+#include "cli/info_hf.h"
 #include "cli/info_tokens.h"
 #include "cli/info_torch.h"
 #include "cli/progress.h"
@@ -37,17 +39,27 @@ Json bias_json(Transformer& model) {
 class InfoCommand : public Command {
  public:
   Arguments arguments() const override { return {"PATH", 1, 1}; }
-  void options(Options& o) override { o.add("json", json_, "print JSON instead of text"); }
+  void options(Options& o) override {
+    o.add("json", json_, "print JSON instead of text");
+    o.add("compat", compat_, "of a run: how other programs would treat this model");
+  }
 
   int run() override {
     const fs::path path = args[0];
     require(fs::exists(path), "{}: no such file or directory", path.string());
+    if (compat_) {
+      print_compat(read_checkpoint(find_checkpoint(path)).model, json_);
+      return 0;
+    }
     if (fs::exists(ExperimentDir(path).plan())) return print_experiment(ExperimentDir(path));
     if (fs::exists(path / kStateFile) || fs::exists(RunDir(path).checkpoints())) return print_checkpoint(path);
     if (path.extension() == ".safetensors") return print_safetensors(path);
-    if (print_token_info(path, json_) || print_torch_info(path, json_)) return 0;
-    fail("{}: neither a run, a comparison, a checkpoint, a token set, a tokenizer, a safetensors nor a PyTorch file",
-         path.string());
+    if (print_hf_info(path, json_) || print_token_info(path, json_) || print_torch_info(path, json_)) return 0;
+    fail(
+        "{}: neither a run, a comparison, a checkpoint, a token set, a tokenizer, a Hugging Face model, a safetensors "
+        "nor a "
+        "PyTorch file",
+        path.string());
   }
 
  private:
@@ -142,7 +154,7 @@ class InfoCommand : public Command {
     return 0;
   }
 
-  bool json_ = false;
+  bool json_ = false, compat_ = false;
 };
 
 }  // namespace

@@ -21,7 +21,7 @@ constexpr CommandEntry kCommands[] = {
     {"score", "what every token of a text costs a model", make_score_command},
     {"serve", "completions over HTTP, a playground, runs while they train", make_serve_command},
     {"report", "one HTML page and figure files from runs", make_report_command},
-    {"import", "a fairseq checkpoint as a run", make_import_command},
+    {"import", "another program's model as a run: a Hugging Face directory, a fairseq checkpoint", make_import_command},
     {"export", "a run as files of other programs", make_export_command},
     {"info", "what is in a run, a checkpoint, a token set or a model file", make_info_command},
     {"bench", "this machine's peak, and a training step's share of it", make_bench_command},

@@ -22,7 +22,7 @@ TEST(Program, HelpEverywhere) {
   EXPECT_EQ(longshot_run(dir, "").code, 2);
   EXPECT_THAT(longshot_run(dir, "--version").out, HasSubstr("longshot "));
   for (const char* command :
-       {"prepare", "train", "eval", "compare", "report", "import", "info", "bench", "positions"}) {
+       {"prepare", "train", "eval", "compare", "report", "import", "export", "info", "bench", "positions"}) {
     const Outcome help = longshot_run(dir, std::string(command) + " --help");
     EXPECT_EQ(help.code, 0) << command;
     const std::string line = fmt::format("\n  {} ", command);
