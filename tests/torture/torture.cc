@@ -112,9 +112,11 @@ class Round {
   // Struck up to `most` times, then left alone.
   void strike_and_succeed(const Arguments& arguments, const Watched& watched, const std::vector<Place>& places,
                           long most) {
+    // A token set is whole once it has its name: struck after that, its command has nothing left to do.
+    const auto prepared = [&] { return watched.prepares && fs::exists(watched.dir); };
     bool done = false;
     for (long left = dice_.between(1, most); left > 0 && !done; --left)
-      done = struck(arguments, watched, places, [] {});
+      done = struck(arguments, watched, places, [] {}) || prepared();
     if (!done) succeed(arguments);
   }
 
