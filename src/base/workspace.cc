@@ -46,7 +46,7 @@ void Workspace::release(std::span<std::byte> part) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(part.data()), end = begin + part.size();
   const uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
-  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  if (first < last) ::madvise(part.data() + (first - begin), last - first, MADV_DONTNEED);
 }
 
 size_t peak_memory_bytes() {

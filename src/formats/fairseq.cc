@@ -232,19 +232,18 @@ class FairseqMapper {
   }
 
   TorchTensor take(const std::string& key, const Shape& shape) {
-    const auto found = left_.find(key);
-    require(found != left_.end(), "{}: has no tensor {}, which its configuration asks for", file_, key);
-    const TorchTensor tensor = found->second;
+    auto found = left_.extract(key);
+    require(!found.empty(), "{}: has no tensor {}, which its configuration asks for", file_, key);
+    const TorchTensor& tensor = found.mapped();
     require(tensor.shape == shape, "{}: {} has the shape {}, but the configuration asks for {}", file_, key,
             shape_text(tensor.shape), shape_text(shape));
     require(is_floating(tensor.dtype), "{}: {} has elements of type {}, not floating-point", file_, key,
             dtype_name(tensor.dtype));
-    left_.erase(found);
     taken_ += static_cast<uint64_t>(tensor.size()) * dtype_size(tensor.dtype);
     require(taken_ <= 2 * bytes_,
             "{}: its tensors have more than {} bytes, the file only {}: they repeat what it holds", file_, 2 * bytes_,
             bytes_);
-    return tensor;
+    return std::move(found.mapped());
   }
 
   void map(std::string name, const Shape& shape, const std::string& key) {

@@ -65,7 +65,7 @@ ModelConfig plain_model(const HfConfig& json, bool tied) {
 
 void read_rotary(HfConfig& json, const RotaryKeys& keys, ModelConfig& model) {
   if (json.has("rope_scaling")) {
-    HfConfig scaling = json.inside("rope_scaling");
+    const HfConfig scaling = json.inside("rope_scaling");
     const std::string type = scaling.text(scaling.has("rope_type") ? "rope_type" : "type", "");
     if (type != "default") json.refuse("rope_scaling", "rotary positions are not scaled here");
   }

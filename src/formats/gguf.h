@@ -55,12 +55,12 @@ class Gguf {
 
   // The value of a key; nothing where there is none. A value of another kind is an Error; any whole number will do for an
   // integer, any number for a number.
-  std::optional<int64_t> integer(std::string_view key) const;
-  std::optional<double> number(std::string_view key) const;
-  std::optional<bool> boolean(std::string_view key) const;
-  std::optional<std::string> text(std::string_view key) const;
-  std::optional<std::vector<std::string_view>> texts(std::string_view key) const;
-  std::optional<std::vector<double>> numbers(std::string_view key) const;
+  std::optional<int64_t> integer(std::string_view name) const;
+  std::optional<double> number(std::string_view name) const;
+  std::optional<bool> boolean(std::string_view name) const;
+  std::optional<std::string> text(std::string_view name) const;
+  std::optional<std::vector<std::string_view>> texts(std::string_view name) const;
+  std::optional<std::vector<double>> numbers(std::string_view name) const;
 
  private:
   MappedFile file_;

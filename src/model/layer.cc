@@ -174,7 +174,7 @@ void Layer::certify(const LayerPass& pass, const AttentionQueries& queries, Laye
 
 // Keys at the first positions are kept apart as well.
 void Layer::store_sinks(Context& context, const LayerPass& pass, const ConstHeads& k, const ConstHeads& v) {
-  KeyStore& all = pass.sinks->store;
+  const KeyStore& all = pass.sinks->store;
   for (int64_t b = 0; b < all.sequences; ++b) {
     const auto at = static_cast<size_t>(b);
     const int64_t count = std::min(pass.sinks->count - pass.position[at], pass.shape.queries);

@@ -69,10 +69,9 @@ class OutputDirectory {
     fs::remove_all(aside_);
   }
   static bool is_name(const std::string& name) {
-    for (const char* known :
-         {kConfigFile, kGenerationFile, kTokenizerConfigFile, kCardFile, kTokenizerFile, kPiecesFile, kModelFile})
-      if (name == known) return true;
-    return false;
+    const auto names = {kConfigFile, kGenerationFile, kTokenizerConfigFile, kCardFile, kTokenizerFile,
+                        kPiecesFile, kModelFile};
+    return std::ranges::any_of(names, [&](const char* known) { return name == known; });
   }
 
   fs::path out_, aside_;

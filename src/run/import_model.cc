@@ -54,10 +54,11 @@ ImportSummary import_hf(const fs::path& dir, const RunDir& run, const ImportOpti
   const HfModel model = read_hf_model(dir);
   require_supported(*model.family, model.json);
   const SourceTensors tensors = open_hf_tensors(dir, options.watch.part(0, 0.1));
-  ImportedModel imported{.origin = dir.string(),
-                         .config = model.config,
-                         .tensors = make_ours(tensors, model.family->rules(model.config), model.config, options.type),
-                         .tokenizer = options.tokenizer ? tokenizer_of(dir) : nullptr};
+  const ImportedModel imported{
+      .origin = dir.string(),
+      .config = model.config,
+      .tensors = make_ours(tensors, model.family->rules(model.config), model.config, options.type),
+      .tokenizer = options.tokenizer ? tokenizer_of(dir) : nullptr};
   ImportSummary summary = write_imported(imported, run, options.watch.part(0.1, 1));
   summary.family = model.family->name;
   return summary;

@@ -36,6 +36,6 @@ struct ImportedModel {
   std::unique_ptr<Tokenizer> tokenizer;  // null: none travels along
 };
 std::string config_toml(ModelConfig config);  // as a run's config.toml has it
-ImportSummary write_imported(const ImportedModel& model, const RunDir& run, const Watch& watch = {});
+ImportSummary write_imported(const ImportedModel& model, const RunDir& dir, const Watch& watch = {});
 
 }  // namespace longshot

@@ -25,7 +25,7 @@ int64_t sequences_at_once(const TrainConfig& config, int64_t length) {
 Trainer::Trainer(Context& context, Inputs inputs, TrainConfig config)
     : context_(context),
       inputs_(inputs),
-      config_(config),
+      config_(std::move(config)),
       sequences_(config_.sequences(inputs.model.config().length)),
       micro_sequences_(sequences_at_once(config_, inputs.model.config().length)),
       batches_(inputs.tokens, {.length = inputs.model.config().length,
