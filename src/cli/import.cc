@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/progress.h"
 #include "formats/fairseq_model.h"
+#include "formats/gguf.h"
 #include "formats/hf_directory.h"
 #include "run/import_model.h"
 #include "run/run_writer.h"
@@ -36,7 +37,8 @@ class ImportCommand : public Command {
     std::vector<std::string> methods;
     for (const PositionMethod* method : position_methods()) methods.push_back(method->name);
     o.add("out", out_, "directory of the run to make");
-    o.add("type", type_, kStoredTypes, "of the weights in it: keep, as they are stored; fairseq's become f32");
+    o.add("type", type_, kStoredTypes,
+          "of the weights in it: keep, as they are stored; quantised ones of a GGUF file and fairseq's become f32");
     o.add("tokenizer", tokenizer_, "take the tokenizer along; without one the run scores token sets only");
     o.add("dict", dict_, "fairseq's dict.txt; without it the run has no tokenizer and scores token sets only");
     o.add("position", position_, methods,
@@ -45,20 +47,25 @@ class ImportCommand : public Command {
 
   int run() override {
     require_usage(!out_.empty(), "longshot import needs --out RUN, the directory of the run to make");
-    if (is_hf_directory(args[0])) return import_directory();
+    if (is_hf_directory(args[0])) return import_whole(import_hf, "a Hugging Face directory");
     require(!fs::is_directory(args[0]), "{}: no config.json in it. A directory to import is a Hugging Face model's.",
             args[0]);
+    if (Gguf::is_one(args[0])) return import_whole(import_gguf, "a GGUF file");
     return import_fairseq();
   }
 
  private:
-  int import_directory() const {
-    require_usage(dict_.empty(), "--dict is for fairseq's checkpoints; {} is a Hugging Face directory", args[0]);
+  using Import = ImportSummary (*)(const fs::path&, const RunDir&, const ImportOptions&);
+
+  // A source that says what its model is.
+  int import_whole(Import import, const char* what) const {
+    require_usage(dict_.empty(), "--dict is for fairseq's checkpoints; {} is {}", args[0], what);
+    catch_stop_signals();
     Progress progress;
-    const ImportSummary made = import_hf(args[0], RunDir(out_),
-                                         {.type = dtype_of(type_),
-                                          .tokenizer = tokenizer_,
-                                          .watch = watched(progress, "importing " + printable(args[0]))});
+    const ImportSummary made = import(args[0], RunDir(out_),
+                                      {.type = dtype_of(type_),
+                                       .tokenizer = tokenizer_,
+                                       .watch = watched(progress, "importing " + printable(args[0]))});
     progress.clear();
     print(made);
     return 0;

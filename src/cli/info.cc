@@ -6,6 +6,7 @@
 #include "base/printable.h"
 #include "cli/command.h"
 #include "cli/info_compat.h"
+#include "cli/info_gguf.h"
 #include "cli/info_hf.h"
 #include "cli/info_tokens.h"
 #include "cli/info_torch.h"
@@ -54,11 +55,12 @@ class InfoCommand : public Command {
     if (fs::exists(ExperimentDir(path).plan())) return print_experiment(ExperimentDir(path));
     if (fs::exists(path / kStateFile) || fs::exists(RunDir(path).checkpoints())) return print_checkpoint(path);
     if (path.extension() == ".safetensors") return print_safetensors(path);
-    if (print_hf_info(path, json_) || print_token_info(path, json_) || print_torch_info(path, json_)) return 0;
+    if (print_hf_info(path, json_) || print_gguf_info(path, json_) || print_token_info(path, json_) ||
+        print_torch_info(path, json_))
+      return 0;
     fail(
-        "{}: neither a run, a comparison, a checkpoint, a token set, a tokenizer, a Hugging Face model, a safetensors "
-        "nor a "
-        "PyTorch file",
+        "{}: neither a run, a comparison, a checkpoint, a token set, a tokenizer, a Hugging Face model, a GGUF, a "
+        "safetensors nor a PyTorch file",
         path.string());
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/command.h"
+#include "formats/gguf_forms.h"
 #include "formats/hf_forms.h"
 
 namespace longshot {
@@ -13,6 +14,7 @@ struct Treatment {
   const char *slopes, *precision, *order;
 };
 
+constexpr const char* kGgmlPrecision = "f32 with -fa off -ctk f32 -ctv f32; GELU from a table of f16";
 constexpr const char *kPaperSlopes = "the paper's", *kNone = "-";
 constexpr const char *kAfter = "added to scaled scores", *kTurned = "queries and keys are turned before";
 // What was read in their sources, or measured (docs/interop.md).
@@ -23,11 +25,12 @@ constexpr Treatment kTreatments[] = {
     {"transformers", "falcon", "alibi", "rounded to bf16", "slope * key position, rounded to bf16",
      "added before the division by sqrt(D); twice by eager attention in 5.23"},
     {"llm-foundry", "mpt", "alibi", "2^(-alibi_bias_max h / H)", "f32", kAfter},
-    {"llama.cpp", "bloom", "alibi", kPaperSlopes, "f32 with -fa off -ctk f32 -ctv f32; GELU from a table of f16",
-     kAfter},
-    {"llama.cpp", "mpt", "alibi", "2^(-max_alibi_bias h / H)",
-     "f32 with -fa off -ctk f32 -ctv f32; GELU from a table of f16", kAfter},
+    {"llama.cpp", "bloom", "alibi", kPaperSlopes, kGgmlPrecision, kAfter},
+    {"llama.cpp", "mpt", "alibi", "2^(-max_alibi_bias h / H)", kGgmlPrecision, kAfter},
     {"llama.cpp", "falcon", "alibi", "none: it always rotates", kNone, kNone},
+    {"llama.cpp", "gptneox", "rotary", kNone, kGgmlPrecision, kTurned},
+    {"llama.cpp", "llama", "rotary", kNone, "f32 with -fa off -ctk f32 -ctv f32", kTurned},
+    {"llama.cpp", "gpt2", "learned", kNone, kGgmlPrecision, "added to the embedding"},
     {"transformers", "gpt_neox", "rotary", kNone, "angles in f32", kTurned},
     {"transformers", "llama", "rotary", kNone, "angles in f32", kTurned},
     {"transformers", "gpt2", "learned", kNone, "no positions beyond n_positions", "added to the embedding"},
@@ -35,8 +38,7 @@ constexpr Treatment kTreatments[] = {
 
 // "yes", or the options that would have to differ.
 std::string fit_text(const Treatment& treatment, const ModelConfig& model) {
-  if (treatment.program == std::string("llama.cpp")) return "no: GGUF files are not written";
-  const auto forms = hf_forms();
+  const auto forms = treatment.program == std::string("llama.cpp") ? gguf_forms() : hf_forms();
   const auto form = std::ranges::find(forms, treatment.form, &ModelForm::name);
   if (form == forms.end()) return "no: this form is read, not written";
   const std::vector<Misfit> found = misfits(*form, model);

@@ -1,28 +1,11 @@
 #include "cli/info_hf.h"
 
 #include "base/printable.h"
-#include "base/quantity.h"
 #include "cli/command.h"
+#include "cli/info_foreign.h"
 #include "formats/hf_directory.h"
 
 namespace longshot {
-namespace {
-
-void print_text(const HfModel& model, const SourceTensors& tensors, int64_t parameters) {
-  const ModelConfig& c = model.config;
-  fmt::print("family        {}\nparameters    {} ({})\n", model.family->name, parameters,
-             count_text(static_cast<double>(parameters)));
-  for (const std::string& refusal : model.json.refusals()) fmt::print("not supported {}\n", printable(refusal));
-  if (model.json.refusals().empty()) {
-    fmt::print("model         {} layers, dim {}, {} heads of {}, ffn {}, vocabulary {}\n", c.layers, c.dim, c.heads,
-               c.head_dim(), c.ffn_dim(), c.vocab);
-    fmt::print("position      {} ({})\ntrain length  {}\n", c.position, position_method(c.position).summary, c.length);
-  }
-  for (const SourceTensor& t : tensors.all())
-    fmt::print("{:<5} {:<16} {}\n", dtype_name(t.dtype), shape_text(t.shape), printable(t.name));
-}
-
-}  // namespace
 
 bool print_hf_info(const fs::path& path, bool json) {
   if (!is_hf_directory(path)) return false;
@@ -34,14 +17,16 @@ bool print_hf_info(const fs::path& path, bool json) {
     parameters += element_count(t.shape).value_or(0);
     listed.push_back({{"name", t.name}, {"dtype", dtype_name(t.dtype)}, {"shape", t.shape}});
   }
-  if (!json) {
-    print_text(model, tensors, parameters);
+  const ForeignModel foreign{model.family->name, parameters, model.json.refusals(), model.config};
+  if (json) {
+    Json all = foreign_json(foreign);
+    all["tensors"] = listed;
+    fmt::print("{}\n", dump_json(all, 2));
     return true;
   }
-  Json all{{"family", model.family->name}, {"parameters", parameters}, {"refused", model.json.refusals()}};
-  if (model.json.refusals().empty()) all["model"] = model.config.to_json();
-  all["tensors"] = listed;
-  fmt::print("{}\n", dump_json(all, 2));
+  print_foreign(foreign);
+  for (const SourceTensor& t : tensors.all())
+    fmt::print("{:<5} {:<16} {}\n", dtype_name(t.dtype), shape_text(t.shape), printable(t.name));
   return true;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -86,6 +87,40 @@ void change_slopes(ModelConfig& model, const std::function<double(double)>& f) {
   const std::unique_ptr<Position> paper = model.make_position();
   for (const float m : paper->bias(0).slopes) slopes.push_back(f(m));
   model.set("alibi-slopes", fmt::format("{}", fmt::join(slopes, ",")));
+}
+
+//   2^(-M h / H) = (2^(-8 h / H))^(M / 8), also where H is no power of two
+void set_alibi_max(ModelConfig& model, double max) {
+  if (max == kPaperAlibiMax) return;
+  change_slopes(model, [max](double m) { return std::pow(m, max / kPaperAlibiMax); });
+}
+
+std::optional<double> alibi_max(const ModelConfig& model) {
+  ModelConfig papers = model;
+  papers.set("alibi-slopes", "");
+  const auto slopes = [](const ModelConfig& m) {
+    const std::unique_ptr<Position> position = m.make_position();
+    const std::span<const float> all = position->bias(0).slopes;
+    return std::vector<float>(all.begin(), all.end());
+  };
+  const std::vector<float> wanted = slopes(model);
+  // Six digits of what the first slope says; the others agree, or there is no such M.
+  const double said = kPaperAlibiMax * std::log2(wanted.at(0)) / std::log2(slopes(papers).at(0));
+  if (!(said > 0) || !std::isfinite(said)) return {};
+  const double max = std::stod(fmt::format("{:.6g}", said));
+  set_alibi_max(papers, max);
+  return slopes(papers) == wanted ? std::optional(max) : std::nullopt;
+}
+
+int64_t rotated_dims(const ModelConfig& model) {
+  const double fraction = std::stod(option_values(model).at("rotary-fraction"));
+  return static_cast<int64_t>(static_cast<double>(model.head_dim()) * fraction) / 2 * 2;
+}
+
+double rotated_fraction(int64_t dims, int64_t head_dim) {
+  const auto d = static_cast<double>(head_dim), turned = static_cast<double>(dims);
+  const double fraction = turned / d;
+  return std::floor(d * fraction) == turned ? fraction : std::nextafter(fraction, 1);
 }
 
 void add_output(TensorRules& rules, const ModelConfig& model, const std::string& theirs, const std::string& embedding) {

@@ -2,6 +2,7 @@
 // family_x.cc, and a line in families.cc.
 #pragma once
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,8 +42,15 @@ struct RotaryKeys {
   double default_fraction;
 };
 void read_rotary(HfConfig& json, const RotaryKeys& keys, ModelConfig& model);
+// Of each head so many dimensions are turned: what rotary-fraction gives, and the fraction that gives them.
+int64_t rotated_dims(const ModelConfig& model);
+double rotated_fraction(int64_t dims, int64_t head_dim);
 // ALiBi's slopes where they are not the paper's: f of each of those.
 void change_slopes(ModelConfig& model, const std::function<double(double)>& f);
+// The same with slopes 2^(-M h / H), M = 8 in the paper: MPT's "alibi_bias_max".
+inline constexpr double kPaperAlibiMax = 8;
+void set_alibi_max(ModelConfig& model, double max);
+std::optional<double> alibi_max(const ModelConfig& model);  // the M that gives just these slopes, where there is one
 // The output's matrix: one of its own, or a copy of the embedding's that some files hold beside it.
 void add_output(TensorRules& rules, const ModelConfig& model, const std::string& theirs, const std::string& embedding);
 

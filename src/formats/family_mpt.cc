@@ -1,14 +1,11 @@
 // MPT: ALiBi, no biases, exact GELU. Slopes are 2^(-M h / H) with M "alibi_bias_max", 8 in the paper; M other than that is
 // what llm-foundry trains with, and what transformers leaves out.
-#include <cmath>
-
 #include "base/error.h"
 #include "formats/families.h"
 
 namespace longshot {
 namespace {
 
-constexpr double kPaperMax = 8;
 constexpr double kWidest = 1024;  // feed-forward width over model width
 
 void read_attention(HfConfig json, ModelConfig& model) {
@@ -21,8 +18,7 @@ void read_attention(HfConfig json, ModelConfig& model) {
   json.must_be("sliding_window_size", -1, "attention has no window here");
   model.clip_qkv = json.number({"clip_qkv"}, 0);
   model.score_scale = json.number({"softmax_scale"}, 0);
-  const double max = json.number({"alibi_bias_max"}, kPaperMax);
-  if (max != kPaperMax) change_slopes(model, [max](double m) { return std::pow(m, max / kPaperMax); });
+  set_alibi_max(model, json.number({"alibi_bias_max"}, kPaperAlibiMax));
 }
 
 ModelConfig read(HfConfig& json) {

@@ -220,6 +220,8 @@ std::optional<double> scalar_number(GgufType type, const char* at) {
 
 }  // namespace
 
+std::string_view gguf_type_name(GgufType type) { return entry(type).name; }
+
 bool Gguf::is_one(const fs::path& path) {
   if (!fs::is_regular_file(path)) return false;
   std::array<char, 4> first{};

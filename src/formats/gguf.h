@@ -22,6 +22,8 @@ namespace longshot {
 
 enum class GgufType : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kText, kList, kU64, kI64, kF64 };
 
+std::string_view gguf_type_name(GgufType type);
+
 // A key and its value, which stays in the mapped file until it is asked for.
 struct GgufKey {
   std::string_view name;

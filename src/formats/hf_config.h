@@ -1,5 +1,6 @@
-// config.json of a Hugging Face model, read key by key. What a model asks for and this program cannot do is collected, so
-// that all of it can be named at once; a value that is no value for its key is an Error at once. null counts as absent.
+// config.json of a Hugging Face model, or the keys of a GGUF file as such an object, read key by key. What a model asks for and
+// this program cannot do is collected, so that all of it can be named at once; a value that is no value for its key is an Error
+// at once. null counts as absent.
 #pragma once
 #include <initializer_list>
 #include <memory>
@@ -31,6 +32,7 @@ class HfConfig {
 
   // Collects: "key" is VALUE: why.
   void refuse(const char* key, const std::string& why);
+  void refuse(std::string what) { refusals_->push_back(std::move(what)); }
   // The same unless the key is absent or has this value.
   void must_be(const char* key, const JsonTree& value, const std::string& why);
   // relu, gelu and its kinds by Hugging Face's names; another is collected.

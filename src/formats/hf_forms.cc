@@ -1,7 +1,6 @@
 #include "formats/hf_forms.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.h"
 
@@ -30,13 +29,8 @@ double option_number(const ModelConfig& model, const std::string& name) {
   return std::stod(option_values(model).at(name));
 }
 
-// transformers turns int(D * factor) elements, an even number; ours are 2 floor(floor(D fraction) / 2).
-double rotary_factor(const ModelConfig& model) {
-  const auto d = static_cast<double>(model.head_dim());
-  const double turned = 2 * std::floor(std::floor(d * option_number(model, "rotary-fraction")) / 2);
-  const double factor = turned / d;
-  return std::floor(d * factor) == turned ? factor : std::nextafter(factor, 1);
-}
+// transformers turns int(D * factor) elements.
+double rotary_factor(const ModelConfig& model) { return rotated_fraction(rotated_dims(model), model.head_dim()); }
 
 Json rope(const ModelConfig& model) {
   return {{"rope_type", "default"},

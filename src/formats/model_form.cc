@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "formats/families.h"
 
 namespace longshot {
 namespace {
@@ -30,20 +31,16 @@ OptionValues plain_values() {
   return option_values(plain);
 }
 
-bool has_slopes_of_its_own(const ModelConfig& config) {
-  ModelConfig papers = config;
-  papers.set("alibi-slopes", "");
-  const std::unique_ptr<Position> ours = config.make_position(), theirs = papers.make_position();
-  return !std::ranges::equal(ours->bias(0).slopes, theirs->bias(0).slopes);
-}
-
-// Values that mean the default become it.
-OptionValues values_of(ModelConfig config) {
+// Values that mean the default, or that the form says in another word, become it.
+OptionValues values_of(const ModelForm& form, ModelConfig config) {
   if (config.ffn_dim() == 4 * config.dim) config.ffn = 0;
   if (config.key_heads() == config.heads) config.kv_heads = 0;
   const double usual = 1 / std::sqrt(static_cast<double>(config.head_dim()));
   if (static_cast<float>(config.scale_of_scores()) == static_cast<float>(usual)) config.score_scale = 0;
-  if (config.position == "alibi" && !has_slopes_of_its_own(config)) config.set("alibi-slopes", "");
+  if (config.position == "alibi") {
+    const std::optional<double> max = alibi_max(config);
+    if (max && (form.alibi_max || *max == kPaperAlibiMax)) config.set("alibi-slopes", "");
+  }
   return option_values(config);
 }
 
@@ -65,7 +62,7 @@ std::string in_words(const std::string& option, const std::string& value) {
 }  // namespace
 
 std::vector<Misfit> misfits(const ModelForm& form, const ModelConfig& config) {
-  const OptionValues values = values_of(config), plain = plain_values();
+  const OptionValues values = values_of(form, config), plain = plain_values();
   std::vector<Misfit> found;
   const auto fits = [&](const std::string& option, const std::string& value) {
     if (std::ranges::find(kImmaterial, option) != std::end(kImmaterial)) return true;

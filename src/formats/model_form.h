@@ -16,6 +16,7 @@ struct ModelForm {
   std::string name;                                      // "bloom"
   std::map<std::string, std::vector<std::string>> says;  // option: its values that the file has words for
   std::vector<std::string> any{};                        // options of which it has words for all values
+  bool alibi_max = false;                                // a word for M where slopes are 2^(-M h / H)
 };
 
 struct Misfit {

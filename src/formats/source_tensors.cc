@@ -46,6 +46,13 @@ void SourceTensors::add(SourceTensor tensor) {
   tensors_.push_back(std::move(tensor));
 }
 
+SourceTensors source_tensors(const std::shared_ptr<const Safetensors>& file) {
+  SourceTensors all(file->path().string());
+  for (const NamedTensor& t : file->tensors()) all.add(source_tensor(t));
+  all.keep_open(file);
+  return all;
+}
+
 const SourceTensor* SourceTensors::find(std::string_view name) const {
   const auto found = index_.find(name);
   return found == index_.end() ? nullptr : &tensors_[found->second];

@@ -50,4 +50,7 @@ class SourceTensors {
   std::map<std::string, size_t, std::less<>> index_;
 };
 
+// All of a safetensors file.
+SourceTensors source_tensors(const std::shared_ptr<const Safetensors>& file);
+
 }  // namespace longshot

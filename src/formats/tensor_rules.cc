@@ -302,6 +302,12 @@ std::vector<MadeTensor> make_theirs(const SourceTensors& ours, const TensorRules
     }
     shape_of.erase(shape);
   }
+  for (const TensorRules::Copy& c : rules.copies) {
+    if (!c.written) continue;
+    MadeTensor copy = *std::ranges::find(made, c.of, &MadeTensor::name);
+    copy.name = c.copy;
+    made.push_back(std::move(copy));
+  }
   require(shape_of.empty(), "the model's '{}' has no place in this kind of file",
           shape_of.empty() ? "" : shape_of.begin()->first);
   return made;

@@ -38,6 +38,7 @@ struct TensorRules {
   std::vector<std::string> skipped{};  // endings of names of what is no weight: masks, frequencies
   struct Copy {
     std::string copy, of;
+    bool written = false;  // their programs need it
   };
   std::vector<Copy> copies{};  // stored twice by some: must be equal where both are there
 };

@@ -148,13 +148,6 @@ std::string card_text(const Card& card) {
   return text;
 }
 
-SourceTensors tensors_of(const std::shared_ptr<const Safetensors>& file) {
-  SourceTensors ours(file->path().string());
-  for (const NamedTensor& t : file->tensors()) ours.add(source_tensor(t));
-  ours.keep_open(file);
-  return ours;
-}
-
 bool is_read_elsewhere(const std::string& file) { return file == kTokenizerFile || file == kPiecesFile; }
 
 void write_tokenizer(const fs::path& dir, const Tokenizer& tokenizer, const ModelConfig& model) {
@@ -171,7 +164,7 @@ HfExported export_hf(const HfExport& request) {
   const ModelForm& form = fitting_form(hf_forms(), info.model, request.family, request.run.string());
   std::unique_ptr<Tokenizer> tokenizer;
   if (is_read_elsewhere(info.tokenizer_file)) tokenizer = load_tokenizer(dir / info.tokenizer_file);
-  const SourceTensors ours = tensors_of(std::make_shared<const Safetensors>(dir / kModelFile));
+  const SourceTensors ours = source_tensors(std::make_shared<const Safetensors>(dir / kModelFile));
   const std::vector<MadeTensor> theirs = make_theirs(ours, family_of(form).rules(info.model), info.model, request.type);
   const DType type = widest_type(theirs);
 

@@ -1,15 +1,19 @@
 #include "run/import_model.h"
 
 #include "base/error.h"
+#include "formats/gguf_families.h"
+#include "formats/gguf_tensors.h"
 #include "formats/hf_directory.h"
+#include "run/gguf_tokenizer.h"
 #include "run/run_writer.h"
 
 namespace longshot {
 namespace {
 
-std::unique_ptr<Tokenizer> tokenizer_of(const fs::path& dir) {
+template <class Load>
+std::unique_ptr<Tokenizer> tokenizer_from(Load load) {
   try {
-    return load_tokenizer(dir);
+    return load();
   } catch (const Error& e) {
     fail("{} Without a tokenizer the model can be imported all the same: --no-tokenizer", e.what());
   }
@@ -58,8 +62,23 @@ ImportSummary import_hf(const fs::path& dir, const RunDir& run, const ImportOpti
       .origin = dir.string(),
       .config = model.config,
       .tensors = make_ours(tensors, model.family->rules(model.config), model.config, options.type),
-      .tokenizer = options.tokenizer ? tokenizer_of(dir) : nullptr};
+      .tokenizer = options.tokenizer ? tokenizer_from([&] { return load_tokenizer(dir); }) : nullptr};
   ImportSummary summary = write_imported(imported, run, options.watch.part(0.1, 1));
+  summary.family = model.family->name;
+  return summary;
+}
+
+ImportSummary import_gguf(const fs::path& path, const RunDir& run, const ImportOptions& options) {
+  const auto file = std::make_shared<const Gguf>(path);
+  const GgufModel model = read_gguf_model(*file);
+  require_supported(model);
+  const SourceTensors tensors = open_gguf_tensors(file);
+  const ImportedModel imported{
+      .origin = path.string(),
+      .config = model.config,
+      .tensors = make_ours(tensors, gguf_rules(model.config), model.config, options.type),
+      .tokenizer = options.tokenizer ? tokenizer_from([&] { return gguf_tokenizer(*file); }) : nullptr};
+  ImportSummary summary = write_imported(imported, run, options.watch);
   summary.family = model.family->name;
   return summary;
 }

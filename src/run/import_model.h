@@ -26,6 +26,8 @@ struct ImportSummary {
 // A Hugging Face directory. Error(kUsage) where `run` holds one already; what the model asks for and this program does not do
 // is an Error that names all of it.
 ImportSummary import_hf(const fs::path& dir, const RunDir& run, const ImportOptions& options = {});
+// The same of a GGUF file. Blocks of quantised weights become f32 where no type is asked for.
+ImportSummary import_gguf(const fs::path& path, const RunDir& run, const ImportOptions& options = {});
 
 // What every importer ends with: a run whose only checkpoint, of step 0, holds these weights. `origin` is what messages call
 // the source.
