@@ -28,7 +28,10 @@ std::pair<const char*, const JsonTree*> HfConfig::find(Keys keys) const {
   for (const char* key : keys) {
     const JsonTree* value = find(key);
     if (!value) continue;
-    if (!first.second) first = {key, value};
+    if (!first.second) {
+      first = {key, value};
+      continue;
+    }
     require(*value == *first.second, "{}: {} but {}. They name one thing; which of them is right?", origin_,
             named(first.first, *first.second), named(key, *value));
   }

@@ -96,12 +96,16 @@ const ModelForm& fitting_form(std::span<const ModelForm> forms, const ModelConfi
   std::vector<std::string> names;
   const ModelForm* nearest = nullptr;
   std::vector<Misfit> least;
+  // Another position method is further away than any number of options.
+  const auto distance = [](const std::vector<Misfit>& found) {
+    return std::pair(found.front().option == "position", found.size());
+  };
   for (const ModelForm& form : forms) {
     names.push_back(form.name);
     if (!name.empty() && name != form.name) continue;
     std::vector<Misfit> found = misfits(form, config);
     if (found.empty()) return form;
-    if (nearest == nullptr || found.size() < least.size()) nearest = &form, least = std::move(found);
+    if (nearest == nullptr || distance(found) < distance(least)) nearest = &form, least = std::move(found);
   }
   require_usage(nearest != nullptr, "'{}' is none of {}.{}", name, fmt::join(names, ", "), did_you_mean(name, names));
   if (!name.empty()) fail_usage("{}: cannot be written as {}: {}", what, name, misfits_text(*nearest, least));

@@ -6,8 +6,8 @@ converter, with what PyTorch computes from them and the ids that llama.cpp gives
 
 CHECKOUT is a built one: its converter, build/bin/llama-quantize and build/bin/llama-tokenize are used. Beside DIR/NAME.gguf
 stands DIR/NAME.safetensors: `ids` [T], `log_probabilities` [T, V] of the next id in float32 from the same weights, `greedy` [8],
-the ids that follow the first 8 of `ids`; `text_ids`, the ids of tokenizers/texts.json one behind the other, and
-`text_lengths`. GELU is the tanh form throughout, because llama.cpp knows no other. Needs torch, transformers, gguf,
+the ids that follow the first 8 of `ids`; `text_ids`, the ids of tokenizers/texts.json one behind the other, with special
+tokens read as the text they are, and `text_lengths`. GELU is the tanh form throughout, because llama.cpp knows no other. Needs torch, transformers, gguf,
 safetensors and sentencepiece.
 """
 import json
@@ -165,7 +165,7 @@ def convert(case, path, out):
         packed = name.endswith("W_pack.weight")
         yield from MODIFY_BAICHUAN(self, data, name, bid) if packed else super(BaichuanModel, self).modify_tensors(data, name, bid)
     BaichuanModel.modify_tensors = modify
-    sys.argv = ["convert_hf_to_gguf.py", str(path), "--outfile", str(out), "--outtype", case.kind]
+    sys.argv = ["convert_hf_to_gguf.py", str(path), "--outfile", str(out), "--outtype", case.kind, "--model-name", out.stem]
     runpy.run_path(str(CHECKOUT / "convert_hf_to_gguf.py"), run_name="__main__")
     if case.quantize:
         whole = out.with_suffix(".whole")
@@ -201,7 +201,8 @@ def token_ids(path):
     with tempfile.NamedTemporaryFile() as file:
         for text in TEXTS:
             pathlib.Path(file.name).write_bytes(text.encode())
-            printed = subprocess.run([tool, "-m", path, "-f", file.name, "--ids", "--no-bos", "--no-escape", "--log-disable"],
+            printed = subprocess.run([tool, "-m", path, "-f", file.name, "--ids", "--no-bos", "--no-parse-special",
+                                      "--no-escape", "--log-disable"],
                                      check=True, capture_output=True, text=True).stdout
             yield json.loads(printed)
 
