@@ -18,9 +18,11 @@
 #include "data/tokenizers.h"
 #include "experiment/plan.h"
 #include "formats/fairseq.h"
-#include "formats/gguf.h"
+#include "formats/gguf_families.h"
+#include "formats/gguf_tensors.h"
 #include "formats/safetensors.h"
 #include "run/checkpoint.h"
+#include "run/gguf_tokenizer.h"
 #include "run/metrics.h"
 #include "run/results.h"
 #include "serve/completion_request.h"
@@ -210,6 +212,24 @@ void gguf(std::string_view bytes) {
   }
 }
 
+// A model: its keys, its tokenizer, and where nothing is refused its weights as an import makes them.
+void gguf_model(std::string_view bytes) {
+  write(scratch() / "x.gguf", bytes);
+  const auto file = std::make_shared<const Gguf>(scratch() / "x.gguf");
+  try {
+    if (const auto tokenizer = gguf_tokenizer(*file)) use(*tokenizer);
+  } catch (const Error&) {
+  }
+  const GgufModel model = read_gguf_model(*file);
+  require_supported(model);
+  const SourceTensors tensors = open_gguf_tensors(file);
+  for (const MadeTensor& t : make_ours(tensors, gguf_rules(model.config), model.config)) {
+    size_t given = 0;
+    t.give([&](std::span<const std::byte> part) { given += part.size(); });
+    check(given == static_cast<size_t>(element_count(t.shape).value_or(0)) * dtype_size(t.dtype));
+  }
+}
+
 // A body that any client may send. What is accepted is within its limits.
 void completion_json(std::string_view bytes) {
   const auto accepted = [](auto&& parse) {
@@ -238,6 +258,7 @@ const std::map<std::string, Target>& targets() {
                                                  {"data_bin", data_bin},
                                                  {"dict", dict},
                                                  {"gguf", gguf},
+                                                 {"gguf_model", gguf_model},
                                                  {"gpt2_files", gpt2_files},
                                                  {"job_json", job_json},
                                                  {"jsonl", jsonl},

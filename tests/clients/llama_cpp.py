@@ -29,7 +29,7 @@ LENGTH = 48
 MOST = 1e-4  # of the perplexity, in f32
 # In 16 and 8 bits llama.cpp rounds what it multiplies weights with, too, and Longshot does not.
 ROUNDED = {"f16": 1e-3, "bf16": 2e-2, "q8_0": 2e-2}
-SIZE = ["--layers", 2, "--dim", 96, "--heads", 6, "--length", LENGTH, "--batch-tokens", 8 * LENGTH, "--warmup", 5, "--steps", 80,
+SIZE = ["--layers", 2, "--dim", 96, "--heads", 6, "--length", LENGTH, "--batch-tokens", 8 * LENGTH, "--warmup", 5, "--steps", 40,
         "--lr", 0.01, "--seed", 3, "--threads", 1]
 GELU = ["--activation", "gelu", "--no-embed-scale"]
 ROTARY = [*GELU, "--position", "rotary", "--rotary-style", "half"]
@@ -67,8 +67,8 @@ class Tools:
         out = printed(self.perplexity, "-m", model, "-f", text, "-c", length, "-b", length, "-ub", length, "-t", 1, "--no-warmup",
                       "-fa", "off", "-ctk", "f32", "-ctv", "f32")
         means = {int(k): float(p) for k, p in re.findall(r"\[(\d+)\]([\d.]+),", out)}
-        final = float(re.search(r"Final estimate: PPL = ([\d.]+)", out)[1])
-        assert abs(final / means[len(means)] - 1) < 1e-4
+        if len(means) < 2:
+            sys.exit(f"llama-perplexity printed no perplexities:\n{out[-3000:]}")
         return [math.log(means[k + 1]) for k in range(len(means))]
 
     def ids(self, model, text):
