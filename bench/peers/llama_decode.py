@@ -16,10 +16,21 @@ import statistics
 import struct
 import sys
 
-from llama_bench import BOOL, F32, ROUNDS, STRING, U32, field, run, text_bytes
+from llama_bench import ROUNDS, run
 
+U32, F32, BOOL, STRING = 4, 6, 7, 8
 NUMBERS = 1 << 16  # that repeat
 TYPES = {"f32": (0, "f32"), "f16": (1, "bf16"), "q8_0": (8, "int8")}  # llama.cpp's: its number in GGUF, Longshot's
+
+
+def text_bytes(text):
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def field(key, kind, value):
+    bytes_of = text_bytes(value) if kind == STRING else struct.pack({U32: "<I", F32: "<f", BOOL: "<?"}[kind], value)
+    return text_bytes(key) + struct.pack("<I", kind) + bytes_of
 
 
 def pattern(kind):

@@ -150,6 +150,8 @@ ModelConfig llama(HfConfig& keys, const Gguf& file) {
   read_rotary(keys, model);
   if (keys.count({"rope.dimension_count"}, model.head_dim()) != model.head_dim())
     keys.refuse("rope.dimension_count", fmt::format("a Llama turns all {} of a head", model.head_dim()));
+  if (file.find("rope_freqs.weight"))
+    keys.refuse("the tensor \"rope_freqs.weight\" scales rotary positions, which is not done here");
   return model;
 }
 

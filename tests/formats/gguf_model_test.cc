@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "formats/families.h"
 #include "formats/gguf_builder.h"
 #include "formats/gguf_families.h"
 #include "formats/oracle.h"
@@ -196,6 +197,17 @@ TEST(GgufKeysOfModels, AllRefusalsAtOnce) {
                     HasSubstr("tensors of Q5_0")));
 }
 
+TEST(GgufKeysOfModels, EveryNumberOfTurnedDimensionsIsKept) {
+  for (int64_t width = 2; width <= 512; ++width) {
+    for (int64_t dims = 2; dims <= width; dims += 2) {
+      ModelConfig model;
+      model.dim = width, model.heads = 1;
+      model.set("rotary-fraction", fmt::format("{}", rotated_fraction(dims, width)));
+      ASSERT_EQ(rotated_dims(model), dims) << width;
+    }
+  }
+}
+
 TEST(GgufKeysOfModels, NumbersAreTheDecimalOnesThatWereMeant) {
   const ModelConfig model = read_gguf_model(Gguf(model_file("bloom"))).config;
   EXPECT_EQ(model.norm_epsilon, 1e-5);
@@ -215,7 +227,12 @@ TEST(HostileGgufModels, TensorsThatAreWrong) {
                       [](GgufBuilder& f) {
                         f.tensors.push_back({"rope_freqs.weight", 0, {3}, std::string(12, '\0')});
                       }),
-              HasSubstr("tensor 'rope_freqs.weight' of shape [3] has no place in the model"));
+              HasSubstr("\"rope_freqs.weight\" scales rotary positions"));
+  EXPECT_THAT(refused("mpt",
+                      [](GgufBuilder& f) {
+                        f.tensors.push_back({"blk.0.attn_q_norm.weight", 0, {24}, std::string(96, '\0')});
+                      }),
+              HasSubstr("tensor 'blk.0.attn_q_norm.weight' of shape [24] has no place in the model"));
   const auto number = [](const char* fixture, const char* tensor, const std::string& bytes) {
     return refused(fixture, [=](GgufBuilder& f) { f.tensor(tensor).bytes.replace(8, bytes.size(), bytes); });
   };

@@ -128,6 +128,18 @@ TEST(ExportGguf, KeysThatLlamaCppReads) {
   EXPECT_FALSE(file.find("output.weight"));
 }
 
+// llama.cpp's GPT-NeoX has no tied embeddings, so it is given a copy; read again they are tied.
+TEST(ExportGguf, TiedGptNeoxHasACopy) {
+  const ScratchDir dir;
+  make_run(dir / "run", model_with(kRotary));
+  export_gguf({.run = dir / "run", .out = dir / "x.gguf"});
+  const Gguf file(dir / "x.gguf");
+  EXPECT_EQ(file.integer("gptneox.rope.dimension_count"), 8);
+  EXPECT_EQ(file.boolean("gptneox.use_parallel_residual"), false);
+  ASSERT_TRUE(file.find("output.weight"));
+  EXPECT_TRUE(std::ranges::equal(file.find("output.weight")->bytes, file.find("token_embd.weight")->bytes));
+}
+
 TEST(ExportGguf, TypesOfMatricesAndVectors) {
   const ScratchDir dir;
   make_run(dir / "run", model_with({{"position", "learned"}}));
