@@ -133,13 +133,13 @@ def representable(model, kind):
 def build(case, path, seed):
     """The model, and its Hugging Face directory in float32."""
     if case.config is None:
-        model = randomized(Baichuan(420, 12, 40, 6, 16, 1e-6), seed)
+        model = randomized(Baichuan(420, 12, 40, 3, 16, 1e-6), seed)
         for name, p in model.named_parameters():
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 p.data *= 0.2  # forty layers
         save_file({k: v.data.clone() for k, v in model.named_parameters()}, path / "model.safetensors")
         json_keys = {"architectures": ["BaichuanForCausalLM"], "model_type": "baichuan", "hidden_size": 12, "hidden_act": "silu",
-                     "intermediate_size": 16, "num_hidden_layers": 40, "num_attention_heads": 6, "rms_norm_eps": 1e-6,
+                     "intermediate_size": 16, "num_hidden_layers": 40, "num_attention_heads": 3, "rms_norm_eps": 1e-6,
                      "model_max_length": 64, "vocab_size": 420, "tie_word_embeddings": False}
         (path / "config.json").write_text(json.dumps(json_keys))
         return model
