@@ -30,6 +30,15 @@ def run(command):
     return done.stdout + done.stderr
 
 
+def scored(command):
+    """What llama-perplexity prints; on a busy machine its last lines are lost now and then."""
+    for _ in range(5):
+        printed = run(command)
+        if "Final estimate" in printed:
+            return printed
+    sys.exit(f"llama_bench.py: {' '.join(command)}\nprinted no final estimate")
+
+
 def logged_at(message, printed):
     """Seconds since its start when llama.cpp logged this: minutes.seconds.milliseconds.microseconds stand before it."""
     match = re.search(rf"(\d+)\.(\d+)\.(\d+)\.(\d+) \S+ (?:perplexity: )?{message}", printed)
@@ -72,7 +81,7 @@ def main():
             with open(result) as file:
                 evaluated = json.load(file)
             ours.append((evaluated["results"][0]["tokens_per_second"], second_half_perplexity(evaluated, length)))
-            printed = run([llama, "-m", model, "-f", text, "-c", str(length), "-b", str(length), "-ub", "512", "-t", "2", "--chunks",
+            printed = scored([llama, "-m", model, "-f", text, "-c", str(length), "-b", str(length), "-ub", "512", "-t", "2", "--chunks",
                            str(windows)])
             seconds = logged_at("Final estimate", printed) - logged_at("calculating perplexity", printed)
             theirs.append((windows * length / seconds, float(re.search(r"PPL = ([\d.]+)", printed)[1])))

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -72,11 +73,75 @@ GgmlVocabulary of_bytes() {
   return out;
 }
 
+// The two parts of a merge, however it is spelled.
+std::pair<std::string, std::string> parts_of(const JsonTree& merge) {
+  if (merge.is_array()) return {merge[0].get<std::string>(), merge[1].get<std::string>()};
+  const auto text = merge.get<std::string>();
+  const size_t space = text.find(' ');
+  return {text.substr(0, space), text.substr(space + 1)};
+}
+
+// For each piece, in the order of their first merges, all ways to make it.
+std::vector<std::pair<std::string, std::set<std::string>>> ways(const JsonTree& merges) {
+  std::vector<std::pair<std::string, std::set<std::string>>> all;
+  std::unordered_map<std::string, size_t> place;
+  for (const JsonTree& merge : merges) {
+    const auto [left, right] = parts_of(merge);
+    const auto [at, fresh] = place.emplace(left + right, all.size());
+    if (fresh) all.push_back({left + right, {}});
+    all[at->second].second.insert(left);
+  }
+  return all;
+}
+
+void set_ends(const Tokenizer& tokenizer, GgmlVocabulary& out) {
+  std::vector<int32_t> end;
+  tokenizer.end_document('\n', end);
+  out.start = tokenizer.start_id();
+  out.end = end.at(0);
+  out.add_start = out.start != out.end;
+}
+
+// Characters with bytes for the unknown, as Llama 2 has them: a piece's score is the rank of its first merge. None where
+// llama.cpp, which joins whatever gives a piece, would join other parts, or normalise otherwise.
+std::optional<GgmlVocabulary> of_pieces(const Tokenizer& tokenizer, const JsonTree& json) {
+  const JsonTree& model = json["model"];
+  if (!model.value("byte_fallback", false) || !json.value("pre_tokenizer", JsonTree()).is_null()) return {};
+  const Vocabulary vocabulary = read_vocabulary(json, tokenizer.file_name());
+  GgmlVocabulary out{.model = "llama", .pre = "default", .tokens = vocabulary.tokens, .types = {}};
+  out.types.assign(out.tokens.size(), GgmlVocabulary::kNormal);
+  for (const AddedToken& token : vocabulary.added)
+    out.types[static_cast<size_t>(token.id)] = token.special ? GgmlVocabulary::kControl : GgmlVocabulary::kUser;
+  std::unordered_map<std::string_view, float> scores;
+  const auto merges = ways(model["merges"]);
+  for (const auto& [piece, parts] : merges) scores.emplace(piece, -static_cast<float>(scores.size()));
+  std::set<std::string> bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes.insert(fallback_text(static_cast<unsigned char>(byte)));
+  for (size_t id = 0; id < out.tokens.size(); ++id) {
+    const std::string& text = out.tokens[id];
+    if (bytes.contains(text)) out.types[id] = GgmlVocabulary::kByte;
+    if (text == model.value("unk_token", JsonTree())) {
+      out.types[id] = GgmlVocabulary::kUnknown;
+      out.unknown = static_cast<int32_t>(id);
+    }
+    const auto score = scores.find(text);
+    out.scores.push_back(score == scores.end() ? 0 : score->second);
+  }
+  set_ends(tokenizer, out);
+  out.add_space = json["normalizer"].value("normalizers", JsonTree::array()).size() == 2;
+  const std::string name = tokenizer.file_name();
+  const JsonTree back = parse_json_tree(ggml_tokenizer_json(out, name), name);
+  const bool same = back["normalizer"] == json["normalizer"] && ways(back["model"]["merges"]) == merges;
+  return same ? std::optional(std::move(out)) : std::nullopt;
+}
+
 GgmlVocabulary of_bpe(const Tokenizer& tokenizer) {
   const JsonTree json = parse_json_tree(tokenizer.file(), tokenizer.file_name());
-  if (json.contains("normalizer") && json["normalizer"].is_object())
-    fail_usage("GGUF: the tokenizer normalises text ({}), which llama.cpp does not do",
+  if (json.contains("normalizer") && json["normalizer"].is_object()) {
+    if (auto pieces = of_pieces(tokenizer, json)) return *std::move(pieces);
+    fail_usage("GGUF: the tokenizer normalises text ({}), which llama.cpp does not do in this way",
                json["normalizer"].value("type", ""));
+  }
   GgmlVocabulary out{.model = "gpt2", .pre = cut_name(json), .tokens = {}, .types = {}};
   Vocabulary vocabulary = read_vocabulary(json, tokenizer.file_name());
   out.types.assign(vocabulary.tokens.size(), GgmlVocabulary::kNormal);
@@ -89,14 +154,10 @@ GgmlVocabulary of_bpe(const Tokenizer& tokenizer) {
   }
   out.tokens = std::move(vocabulary.tokens);
   for (const JsonTree& merge : json["model"]["merges"]) {
-    out.merges.push_back(merge.is_string() ? merge.get<std::string>()
-                                           : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+    const auto [left, right] = parts_of(merge);
+    out.merges.push_back(left + " " + right);
   }
-  std::vector<int32_t> end;
-  tokenizer.end_document('\n', end);
-  out.start = tokenizer.start_id();
-  out.end = end.at(0);
-  out.add_start = out.start != out.end;
+  set_ends(tokenizer, out);
   return out;
 }
 

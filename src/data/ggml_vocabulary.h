@@ -21,8 +21,8 @@ struct GgmlVocabulary {
   bool add_space = true;                             // of llama: one in front of a text
 };
 
-// Of a tokenizer that llama.cpp can have with the same ids: byte, and byte-level BPE that is cut as GPT-2, BLOOM or
-// Llama 3 cut. Others are refused with what stands in the way.
+// Of a tokenizer that llama.cpp can have with the same ids: byte, byte-level BPE that is cut as GPT-2, BLOOM or Llama 3
+// cut, and characters merged as Llama 2 does. Others are refused with what stands in the way.
 GgmlVocabulary ggml_vocabulary(const Tokenizer& tokenizer);
 
 // The tokenizer.json with the ids that llama.cpp gives. What it cannot say is refused by name.

@@ -103,7 +103,12 @@ void add_tokenizer(GgufKeys& keys, const Tokenizer* tokenizer, int64_t rows) {
   keys.add(kPre, v.pre);
   keys.add(kTokens, std::span<const std::string>(v.tokens));
   keys.add(kTypes, std::span<const int32_t>(v.types));
-  keys.add(kMerges, std::span<const std::string>(v.merges));
+  if (v.model == "llama") {
+    v.scores.resize(count);
+    keys.add(kScores, std::span<const float>(v.scores));
+  } else {
+    keys.add(kMerges, std::span<const std::string>(v.merges));
+  }
   for (const auto& [key, id] : {std::pair(kStart, v.start), std::pair(kEnd, v.end), std::pair(kUnknown, v.unknown)})
     if (id) keys.add(key, static_cast<uint32_t>(*id));
   keys.add(kAddStart, v.add_start);

@@ -96,7 +96,7 @@ TEST(ExportGguf, ModelsOfOtherFilesToo) {
     EXPECT_EQ(model_of(dir / "run"), model_of(dir / "again")) << name;
   }
   for (const char* name :
-       {"bloom", "bloom-q8_0", "gpt2", "gptneox", "gptneox-serial", "llama-q4_k", "mpt", "mpt-f16"}) {
+       {"bloom", "bloom-q8_0", "gpt2", "gptneox", "gptneox-serial", "llama", "llama-q4_k", "mpt", "mpt-f16"}) {
     const ScratchDir dir;
     import_gguf(kFixtures / "gguf/models" / (std::string(name) + ".gguf"), RunDir(dir / "run"));
     export_gguf({.run = dir / "run", .out = dir / "x.gguf"});
