@@ -117,7 +117,7 @@ int64_t rotated_dims(const ModelConfig& model) {
   return static_cast<int64_t>(static_cast<double>(model.head_dim()) * fraction) / 2 * 2;
 }
 
-double rotated_fraction(int64_t dims, int64_t head_dim) {
+double rotary_fraction(int64_t dims, int64_t head_dim) {
   const auto d = static_cast<double>(head_dim), turned = static_cast<double>(dims);
   const double fraction = turned / d;
   return std::floor(d * fraction) == turned ? fraction : std::nextafter(fraction, 1);

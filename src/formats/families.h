@@ -44,7 +44,7 @@ struct RotaryKeys {
 void read_rotary(HfConfig& json, const RotaryKeys& keys, ModelConfig& model);
 // Of each head so many dimensions are turned: what rotary-fraction gives, and the fraction that gives them.
 int64_t rotated_dims(const ModelConfig& model);
-double rotated_fraction(int64_t dims, int64_t head_dim);
+double rotary_fraction(int64_t dims, int64_t head_dim);
 // ALiBi's slopes where they are not the paper's: f of each of those.
 void change_slopes(ModelConfig& model, const std::function<double(double)>& f);
 // The same with slopes 2^(-M h / H), M = 8 in the paper: MPT's "alibi_bias_max".

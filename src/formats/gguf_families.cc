@@ -108,7 +108,7 @@ void read_rotary(HfConfig& keys, ModelConfig& model) {
   if (dims > width || dims % 2 != 0) {
     keys.refuse("rope.dimension_count", fmt::format("of heads of {} an even number can be turned", width));
   } else {
-    model.set("rotary-fraction", fmt::format("{}", rotated_fraction(dims, width)));
+    model.set("rotary-fraction", fmt::format("{}", rotary_fraction(dims, width)));
   }
 }
 

@@ -30,7 +30,7 @@ double option_number(const ModelConfig& model, const std::string& name) {
 }
 
 // transformers turns int(D * factor) elements.
-double rotary_factor(const ModelConfig& model) { return rotated_fraction(rotated_dims(model), model.head_dim()); }
+double rotary_factor(const ModelConfig& model) { return rotary_fraction(rotated_dims(model), model.head_dim()); }
 
 Json rope(const ModelConfig& model) {
   return {{"rope_type", "default"},

@@ -205,7 +205,7 @@ TEST(ExportGguf, NumbersBeyondTheTypeAreRefused) {
   save_checkpoint(dir / "run", CheckpointContent{.model = model});
   for (const GgmlType type : {GgmlType::kF16, GgmlType::kQ8_0})
     EXPECT_THAT(error_of([&] { export_gguf({.run = dir / "run", .out = dir / "x.gguf", .type = type}); }),
-                AllOf(HasSubstr("'token_embd.weight'"), HasSubstr("too large for")));
+                AllOf(HasSubstr(".weight'"), HasSubstr("too large for")));
   EXPECT_FALSE(fs::exists(dir / "x.gguf.tmp"));
 }
 
