@@ -15,7 +15,7 @@ SourceTensor source_tensor(const GgufTensor& tensor) {
   if (const auto plain = plain_dtype(tensor.type))
     return source_tensor(NamedTensor{std::string(tensor.name), *plain, tensor.shape, tensor.bytes});
   SourceTensor source{.name = std::string(tensor.name), .dtype = DType::kF32, .shape = tensor.shape, .read = {}};
-  const size_t width = static_cast<size_t>(source.row_elements());
+  const auto width = static_cast<size_t>(source.row_elements());
   const GgmlLayout& layout = ggml_layout(tensor.type);
   source.read = [type = tensor.type, bytes = tensor.bytes, stored = width / layout.elements * layout.bytes](
                     int64_t first, int64_t count, std::span<std::byte> out) {
@@ -97,7 +97,7 @@ void write_gguf_tensors(const fs::path& path, const GgufKeys& keys, std::span<co
     BlockSink blocks(outputs[index], sink);
     tensors[index].give([&](std::span<const std::byte> bytes) {
       plain ? sink(bytes) : blocks.take(bytes);
-      done += static_cast<double>(bytes.size() / dtype_size(tensors[index].dtype));
+      done += static_cast<double>(bytes.size()) / static_cast<double>(dtype_size(tensors[index].dtype));
       watch.at(done / all);
     });
   });

@@ -80,7 +80,8 @@ TEST(GgmlVocabulary, ScoresBecomeMerges) {
 TEST(GgmlVocabulary, WhatCannotBeSaidIsNamed) {
   EXPECT_THAT(error_of([] { ggml_vocabulary(*family("gpt_neox")); }), HasSubstr("NFC"));
   EXPECT_THAT(error_of([] { ggml_vocabulary(*family("falcon")); }), HasSubstr("cuts text"));
-  EXPECT_THAT(error_of([] { ggml_vocabulary(*family("llama2")); }), HasSubstr("normalises"));  // one way of several to a piece
+  EXPECT_THAT(error_of([] { ggml_vocabulary(*family("llama2")); }),
+              HasSubstr("normalises"));  // one way of several to a piece
   const auto with = [](const std::function<void(GgmlVocabulary&)>& change) {
     GgmlVocabulary v = ggml_vocabulary(*family("bloom"));
     change(v);
