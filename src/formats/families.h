@@ -18,6 +18,8 @@ struct Family {
   std::vector<std::string_view> model_types;   // of its config.json; the first is the one to write
   ModelConfig (*read_config)(HfConfig& json);  // what cannot be done is left among json.refusals()
   TensorRules (*rules)(const ModelConfig& model);
+  // What only the tensors tell; null: nothing.
+  void (*settle)(const SourceTensors& tensors, ModelConfig& model) = nullptr;
 };
 
 std::span<const Family* const> families();
@@ -34,13 +36,17 @@ void require_supported(const Family& family, const HfConfig& json);
 //
 // A model without scaled embeddings: vocabulary and whether the output is the embedding's matrix.
 ModelConfig plain_model(const HfConfig& json, bool tied);
-// Half-split rotary positions from rope_parameters, rope_theta or the older keys; scaled ones are refused. `fraction` and
-// `base` are older names of the family's own.
+// Half-split rotary positions from rope_parameters, rope_theta or the older keys; scaled ones are refused, and where heads
+// are turned whole, a part of them. `fraction` and `base` are older names of the family's own. The model's dim and heads
+// are known before.
 struct RotaryKeys {
   const char *base, *fraction;
   double default_fraction;
+  bool whole_heads;
 };
 void read_rotary(HfConfig& json, const RotaryKeys& keys, ModelConfig& model);
+// The fraction f of a head of D elements of which int(D f) = `turned` are turned.
+double rotary_fraction(int64_t turned, int64_t head_dim);
 // ALiBi's slopes where they are not the paper's: f of each of those.
 void change_slopes(ModelConfig& model, const std::function<double(double)>& f);
 // The output's matrix: one of its own, or a copy of the embedding's that some files hold beside it.

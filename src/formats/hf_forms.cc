@@ -30,12 +30,10 @@ double option_number(const ModelConfig& model, const std::string& name) {
   return std::stod(option_values(model).at(name));
 }
 
-// transformers turns int(D * factor) elements, an even number; ours are 2 floor(floor(D fraction) / 2).
 double rotary_factor(const ModelConfig& model) {
-  const auto d = static_cast<double>(model.head_dim());
-  const double turned = 2 * std::floor(std::floor(d * option_number(model, "rotary-fraction")) / 2);
-  const double factor = turned / d;
-  return std::floor(d * factor) == turned ? factor : std::nextafter(factor, 1);
+  const auto share =
+      static_cast<int64_t>(static_cast<double>(model.head_dim()) * option_number(model, "rotary-fraction"));
+  return rotary_fraction(share - share % 2, model.head_dim());
 }
 
 Json rope(const ModelConfig& model) {

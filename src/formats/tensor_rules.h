@@ -40,6 +40,10 @@ struct TensorRules {
     std::string copy, of;
   };
   std::vector<Copy> copies{};  // stored twice by some: must be equal where both are there
+  struct OtherName {
+    std::string other, name;
+  };
+  std::vector<OtherName> other_names{};  // that some files have instead
 };
 
 // Rules for `part` ("attention_norm" and the like), its weight and, where the model has it, its bias.
@@ -66,6 +70,7 @@ struct MadeTensor {
   DType dtype = DType::kF32;
   Shape shape;
   std::vector<Piece> pieces;
+  std::string origin;  // what messages call the file or directory
 
   // Gives its bytes to `sink`, in order. A number that is not finite, or not in the type, is refused with the tensor's name.
   void give(const ByteSink& sink) const;

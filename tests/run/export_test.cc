@@ -23,7 +23,7 @@ void import_fixture(const std::string& name, const fs::path& run) {
 
 TEST(ExportHf, ImportedAgainItIsBitEqual) {
   for (const char* name : {"bloom", "bloom-bf16", "bloom-sharded", "mpt", "mpt-f16", "gpt2", "gpt-neox",
-                           "gpt-neox-serial", "llama", "llama-bin"}) {
+                           "gpt-neox-serial", "gpt-neox-odd", "llama", "llama-bin"}) {
     const ScratchDir dir;
     import_fixture(name, dir / "first");
     export_hf({.run = dir / "first", .out = dir / "hf"});
