@@ -4,7 +4,7 @@
     bench/peers/transformers_eval.py LONGSHOT OUT [--lengths 512,2048,8192] [--type f32|bf16] [--shape 24,1024,16,250880]
 
 A Python with torch, transformers and safetensors, and 12 GB of disk in OUT. The model is of random numbers (layers, dim, heads, vocabulary:
---shape); its text is bytes. First the copy: cp and sync, import, export, PEER_ROUNDS (3) times in turn; the medians count, and bytes a second
+--shape); so is its text. First the copy: cp and sync, import, export, PEER_ROUNDS (3) times in turn; the medians count, and bytes a second
 as shares of cp's. Then windows that do not overlap, as many as are 8192 tokens or one: tokens/s and peak memory of `longshot eval` and of
 transformers, each in a process of its own, loading not counted. transformers runs as users run it: `plain` takes the logits of a
 window at once, `parts` takes the hidden states and the logits of 512 tokens at a time; the faster one is marked *. The mean losses are
@@ -118,26 +118,24 @@ def their_eval(model, tokens, length, way, kind):
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
-def text_of_bytes(longshot, out, count):
-    """A token set of bytes, and what a window is told: the start token and all ids but the last."""
-    text, data, ids = (os.path.join(out, name) for name in ("text.txt", "bytes", "ids"))
-    words = b"the quick brown fox jumps over a lazy dog and runs far beyond the hill ".split()
-    state, line = 1, bytearray()
-    while len(line) < count:
-        state = state * 6364136223846793005 + 1442695040888963407 & (1 << 64) - 1
-        line += words[(state >> 33) % len(words)] + b" "
-    with open(text, "wb") as file:
-        file.write(line[:count])
-    shutil.rmtree(data, ignore_errors=True)
-    run(longshot, "prepare", "--train", text, "--valid", text, "--format", "text", "--tokenizer", "byte", "--out", data)
+def random_words(longshot, out, vocab, count):
+    """A token set of `count` words of the whole vocabulary, and the ids a window is told: what begins a text, and all but the last."""
     import numpy
-    start = ord("\n")
-    numpy.array([start, *line[:count]], dtype=numpy.int64).tofile(ids)
+    dictionary, text, data, ids = (os.path.join(out, name) for name in ("dict.txt", "text.txt", "words", "ids"))
+    specials, end = 4, 2  # fairseq's: <s> <pad> </s> <unk>
+    words = numpy.random.default_rng(1).integers(0, vocab - specials, count - 1)
+    with open(dictionary, "w") as file:
+        file.writelines(f"w{i} 1\n" for i in range(vocab - specials))
+    with open(text, "w") as file:
+        file.write(" ".join(f"w{i}" for i in words) + "\n")
+    shutil.rmtree(data, ignore_errors=True)
+    run(longshot, "prepare", "--train", text, "--valid", text, "--format", "text", "--tokenizer", dictionary, "--out", data)
+    numpy.array([end, *(words + specials), end], dtype=numpy.int64).tofile(ids)
     return data, ids
 
 
 def evaluations(longshot, model, out, options):
-    data, ids = text_of_bytes(longshot, out, TOKENS)
+    data, ids = random_words(longshot, out, options.shape[3], TOKENS)
     rows, precision = [], ["--precision", "bf16"] if options.type == "bf16" else []
     for length in options.lengths:
         ours, theirs = [], {way: [] for way in WAYS}
