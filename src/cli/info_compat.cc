@@ -17,6 +17,7 @@ struct Treatment {
 constexpr const char* kGgmlPrecision = "f32 with -fa off -ctk f32 -ctv f32; GELU from a table of f16";
 constexpr const char *kPaperSlopes = "the paper's", *kNone = "-";
 constexpr const char *kAfter = "added to scaled scores", *kTurned = "queries and keys are turned before";
+constexpr const char* kRoundedTurns = "angles in f32, their cosines and sines rounded to the weights' type";
 // What was read in their sources, or measured (docs/interop.md).
 constexpr Treatment kTreatments[] = {
     {"transformers", "bloom", "alibi", kPaperSlopes, "slope * key position, rounded to the weights' type", kAfter},
@@ -31,8 +32,8 @@ constexpr Treatment kTreatments[] = {
     {"llama.cpp", "gptneox", "rotary", kNone, kGgmlPrecision, kTurned},
     {"llama.cpp", "llama", "rotary", kNone, "f32 with -fa off -ctk f32 -ctv f32", kTurned},
     {"llama.cpp", "gpt2", "learned", kNone, kGgmlPrecision, "added to the embedding"},
-    {"transformers", "gpt_neox", "rotary", kNone, "angles in f32", kTurned},
-    {"transformers", "llama", "rotary", kNone, "angles in f32", kTurned},
+    {"transformers", "gpt_neox", "rotary", kNone, kRoundedTurns, kTurned},
+    {"transformers", "llama", "rotary", kNone, kRoundedTurns, kTurned},
     {"transformers", "gpt2", "learned", kNone, "no positions beyond n_positions", "added to the embedding"},
 };
 

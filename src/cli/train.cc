@@ -81,7 +81,7 @@ class TrainCommand : public Command {
     const TokenSet tokens(request_.data);
     ModelConfig& model = request_.model;
     TrainConfig& train = request_.train;
-    model.vocab = tokens.tokenizer().vocab_size();
+    model.vocab = model_vocabulary(request_, tokens);
     model.validate();
     train.validate(model.length);
     const TokenFile& text = tokens.split("train");

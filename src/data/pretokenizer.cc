@@ -32,64 +32,58 @@ struct Match {
   size_t begin, end;
 };
 
-// Cuts `text` at the matches, which are in order and do not overlap.
-void cut_at(std::string_view text, const std::vector<Match>& matches, Behavior behavior, Pieces& pieces) {
-  const auto put = [&](size_t begin, size_t end) {
-    if (begin < end) pieces.push_back(text.substr(begin, end - begin));
-  };
-  size_t at = 0;
-  for (size_t m = 0; m < matches.size(); ++m) {
-    auto [begin, end] = matches[m];
-    switch (behavior) {
-      case Behavior::kIsolated:
-        put(at, begin);
-        put(begin, end);
-        at = end;
-        break;
-      case Behavior::kRemoved:
-        put(at, begin);
-        at = end;
-        break;
-      case Behavior::kContiguous:
-        put(at, begin);
-        while (m + 1 < matches.size() && matches[m + 1].begin == end) end = matches[++m].end;
-        put(begin, end);
-        at = end;
-        break;
-      case Behavior::kMergedWithPrevious:
-        put(at, end);
-        at = end;
-        break;
-      case Behavior::kMergedWithNext:
-        put(at, begin);
-        at = begin;
-        break;
-    }
-  }
-  put(at, text.size());
-}
+// A part of a text: a match, or what lies between two; the other way round where the step inverts its pattern.
+struct Segment {
+  size_t begin, end;
+  bool match;
+};
 
-std::vector<Match> complement(const std::vector<Match>& matches, size_t size) {
-  std::vector<Match> out;
+std::vector<Segment> segments(const std::vector<Match>& matches, size_t size, bool invert) {
+  std::vector<Segment> out;
   size_t at = 0;
   for (const Match& m : matches) {
-    if (at < m.begin) out.push_back({at, m.begin});
+    if (at < m.begin) out.push_back({at, m.begin, invert});
+    out.push_back({m.begin, m.end, !invert});
     at = m.end;
   }
-  if (at < size) out.push_back({at, size});
+  if (at < size) out.push_back({at, size, invert});
   return out;
 }
 
+// Whether there is no cut between two neighbours.
+bool stay_together(const Segment& left, const Segment& right, Behavior behavior) {
+  switch (behavior) {
+    case Behavior::kContiguous:
+      return left.match == right.match;
+    case Behavior::kMergedWithPrevious:
+      return !left.match && right.match;
+    case Behavior::kMergedWithNext:
+      return left.match && !right.match;
+    default:
+      return false;
+  }
+}
+
+void cut_at(std::string_view text, const std::vector<Segment>& segments, Behavior behavior, Pieces& pieces) {
+  for (size_t first = 0, next = 0; first < segments.size(); first = next) {
+    next = first + 1;
+    while (next < segments.size() && stay_together(segments[next - 1], segments[next], behavior)) ++next;
+    if (behavior == Behavior::kRemoved && segments[first].match) continue;
+    const size_t begin = segments[first].begin;
+    pieces.push_back(text.substr(begin, segments[next - 1].end - begin));
+  }
+}
+
 // Oniguruma, for which these patterns are written, allows a set inside a set, which PCRE2 does not: [a[bc]]
-// becomes [abc].
+// becomes [abc]. Its \s is Unicode's white space, PCRE2's U+180E too.
 std::string flattened(const std::string& pattern, const std::string& origin) {
   std::string out;
   int depth = 0;
   for (size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
     if (c == '\\' && i + 1 < pattern.size()) {
-      out += c;
-      out += pattern[++i];
+      const char escaped = pattern[++i];
+      out += escaped == 's' ? "\\p{White_Space}" : escaped == 'S' ? "\\P{White_Space}" : std::string{c, escaped};
     } else if (c == '[' && depth > 0 && pattern.compare(i, 2, "[:") != 0) {
       require(pattern.compare(i, 2, "[^") != 0,
               "{}: the pre-tokenizer's pattern has a negated set inside a set, which is not supported", origin);
@@ -155,9 +149,7 @@ class Regex {
 
 Pretokenizer::Step regex_step(std::shared_ptr<const Regex> regex, Behavior behavior, bool invert) {
   return [regex = std::move(regex), behavior, invert](std::string_view text, Pieces& pieces) {
-    std::vector<Match> matches = regex->matches(text);
-    if (invert) matches = complement(matches, text.size());
-    cut_at(text, matches, behavior, pieces);
+    cut_at(text, segments(regex->matches(text), text.size(), invert), behavior, pieces);
   };
 }
 

@@ -12,6 +12,9 @@
 namespace longshot {
 namespace {
 
+// Rows of embeddings behind the last token, as far as no tokenizer tells.
+constexpr int kMostPadding = 1024;
+
 std::vector<fs::path> files_ending(const fs::path& dir, std::string_view suffix) {
   std::vector<fs::path> files;
   std::error_code error;
@@ -85,7 +88,9 @@ void require_same_tokenizer(const TokenSet& set, const ModelVocabulary& model) {
           "with the model's tokenizer{}.",
           model.name, model.tokenizer_hash, set.path().string(), tokenizer.hash(),
           model.tokenizer_file.empty() ? "" : ": --tokenizer " + model.tokenizer_file.string());
-  require(model.size == tokenizer.vocab_size(),
+  // A model may have rows behind the last token, to make its vocabulary a round number.
+  const int most = model.tokenizer_hash == 0 ? tokenizer.vocab_size() + kMostPadding : model.size;
+  require(model.size >= tokenizer.vocab_size() && model.size <= most,
           "{}: the model knows {} tokens, the tokenizer of {} has {}. Prepare the text with the model's tokenizer.",
           model.name, model.size, set.path().string(), tokenizer.vocab_size());
 }

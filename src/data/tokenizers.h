@@ -27,4 +27,7 @@ std::unique_ptr<Tokenizer> hf_tokenizer(std::string text, const std::string& ori
 // the piece "\n", its byte <0x0A>, or </s>, whichever the model has.
 std::unique_ptr<Tokenizer> sentencepiece_tokenizer(std::string model, const std::string& origin);
 
+// For a model with `rows` rows of embeddings: ids from the tokenizer's vocab_size() on have no text.
+std::unique_ptr<Tokenizer> padded_tokenizer(std::unique_ptr<Tokenizer> tokens, int rows);
+
 }  // namespace longshot

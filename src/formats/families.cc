@@ -40,6 +40,7 @@ ModelConfig read_config(const Family& family, HfConfig& json) {
   json.must_be("is_encoder_decoder", false, "decoders alone are read");
   json.must_be("add_cross_attention", false, "decoders alone are read");
   json.must_be("pruned_heads", JsonTree::object(), "heads are not pruned here");
+  json.must_be("is_causal", true, "every token sees those before it and no others");
   if (json.has("quantization_config")) json.refuse("quantization_config", "quantized weights are not read");
   ModelConfig model = family.read_config(json);
   if (!json.refusals().empty()) return model;
@@ -64,21 +65,47 @@ ModelConfig plain_model(const HfConfig& json, bool tied) {
   return model;
 }
 
+int64_t rotated_dims(const ModelConfig& model) {
+  const double fraction = std::stod(option_values(model).at("rotary-fraction"));
+  return static_cast<int64_t>(static_cast<double>(model.head_dim()) * fraction) / 2 * 2;
+}
+
+double rotary_fraction(int64_t turned, int64_t head_dim) {
+  const double d = static_cast<double>(head_dim), factor = static_cast<double>(turned) / d;
+  return static_cast<int64_t>(d * factor) == turned ? factor : std::nextafter(factor, 1);
+}
+
+// With n = int(D * fraction), transformers turns pair c = 0 .. R/2 - 1 by p * base^(-2c / n), where R is n or, if that is odd,
+// n + 1. Ours turns it by p * base'^(-2c / R):  base' = base^(R / n).
 void read_rotary(HfConfig& json, const RotaryKeys& keys, ModelConfig& model) {
-  if (json.has("rope_scaling")) {
-    const HfConfig scaling = json.inside("rope_scaling");
-    const std::string type = scaling.text(scaling.has("rope_type") ? "rope_type" : "type", "");
-    if (type != "default") json.refuse("rope_scaling", "rotary positions are not scaled here");
+  const char* const scaled = "rotary positions are not scaled here";
+  HfConfig older = json.inside("rope_scaling"), rope = json.inside("rope_parameters");
+  if (json.has("rope_scaling") && !older.has("rope_type") && !older.has("type")) json.refuse("rope_scaling", scaled);
+  for (HfConfig* part : {&older, &rope}) {
+    for (const char* key : {"rope_type", "type"}) part->must_be(key, "default", scaled);
+    for (const char* key : {"full_attention", "sliding_attention"})
+      if (part->has(key)) part->refuse(key, "all layers are alike here");
   }
-  HfConfig rope = json.inside("rope_parameters");
-  rope.must_be("rope_type", "default", "rotary positions are not scaled here");
-  const double base = rope.number({"rope_theta"}, json.number({"rope_theta", keys.base}, 10000));
-  const double fraction = rope.number({"partial_rotary_factor"},
-                                      json.number({"partial_rotary_factor", keys.fraction}, keys.default_fraction));
+  const auto value = [&](const char* key, double otherwise) {
+    return older.number({key}, rope.number({key}, otherwise));
+  };
+  const double base = value("rope_theta", json.number({"rope_theta", keys.base}, 10000));
+  const double fraction =
+      value("partial_rotary_factor", json.number({"partial_rotary_factor", keys.fraction}, keys.default_fraction));
+  if (keys.whole_heads && fraction != 1)
+    json.refuse(json.has("partial_rotary_factor") ? "partial_rotary_factor" : "rope_parameters",
+                "this kind of model turns whole heads");
   model.position = "rotary";
   model.set("rotary-style", "half");
   model.set("rotary-base", fmt::format("{}", base));
   model.set("rotary-fraction", fmt::format("{}", fraction));
+  if (!(fraction > 0 && fraction <= 1) || !(base > 1) || model.head_dim() == 0) return;  // refused by validate()
+  const int64_t d = model.head_dim(), n = static_cast<int64_t>(static_cast<double>(d) * fraction), turned = n + n % 2;
+  require(turned > 0 && turned <= d, "{}: rotary positions turn {} of the {} elements of a head, in pairs",
+          json.origin(), n, d);
+  if (n % 2 == 1)
+    model.set("rotary-base", fmt::format("{}", std::pow(base, static_cast<double>(turned) / static_cast<double>(n))));
+  model.set("rotary-fraction", fmt::format("{}", rotary_fraction(turned, d)));
 }
 
 void change_slopes(ModelConfig& model, const std::function<double(double)>& f) {
@@ -89,10 +116,22 @@ void change_slopes(ModelConfig& model, const std::function<double(double)>& f) {
   model.set("alibi-slopes", fmt::format("{}", fmt::join(slopes, ",")));
 }
 
+namespace {
+
 //   2^(-M h / H) = (2^(-8 h / H))^(M / 8), also where H is no power of two
 void set_alibi_max(ModelConfig& model, double max) {
   if (max == kPaperAlibiMax) return;
   change_slopes(model, [max](double m) { return std::pow(m, max / kPaperAlibiMax); });
+}
+
+}  // namespace
+
+void read_alibi_max(const HfConfig& json, const char* key, ModelConfig& model) {
+  constexpr double kSteepest = 64;
+  const double max = json.number({key}, kPaperAlibiMax);
+  require(max > 0 && max <= kSteepest, "{}: \"{}\" is {}, not above 0 and at most {}", json.origin(), key, max,
+          kSteepest);
+  set_alibi_max(model, max);
 }
 
 std::optional<double> alibi_max(const ModelConfig& model) {
@@ -110,17 +149,6 @@ std::optional<double> alibi_max(const ModelConfig& model) {
   const double max = std::stod(fmt::format("{:.6g}", said));
   set_alibi_max(papers, max);
   return slopes(papers) == wanted ? std::optional(max) : std::nullopt;
-}
-
-int64_t rotated_dims(const ModelConfig& model) {
-  const double fraction = std::stod(option_values(model).at("rotary-fraction"));
-  return static_cast<int64_t>(static_cast<double>(model.head_dim()) * fraction) / 2 * 2;
-}
-
-double rotary_fraction(int64_t dims, int64_t head_dim) {
-  const auto d = static_cast<double>(head_dim), turned = static_cast<double>(dims);
-  const double fraction = turned / d;
-  return std::floor(d * fraction) == turned ? fraction : std::nextafter(fraction, 1);
 }
 
 void add_output(TensorRules& rules, const ModelConfig& model, const std::string& theirs, const std::string& embedding) {

@@ -19,6 +19,8 @@ struct Family {
   std::vector<std::string_view> model_types;   // of its config.json; the first is the one to write
   ModelConfig (*read_config)(HfConfig& json);  // what cannot be done is left among json.refusals()
   TensorRules (*rules)(const ModelConfig& model);
+  // What only the tensors tell; null: nothing.
+  void (*settle)(const SourceTensors& tensors, ModelConfig& model) = nullptr;
 };
 
 std::span<const Family* const> families();
@@ -35,21 +37,23 @@ void require_supported(const Family& family, const HfConfig& json);
 //
 // A model without scaled embeddings: vocabulary and whether the output is the embedding's matrix.
 ModelConfig plain_model(const HfConfig& json, bool tied);
-// Half-split rotary positions from rope_parameters, rope_theta or the older keys; scaled ones are refused. `fraction` and
-// `base` are older names of the family's own.
+// Half-split rotary positions from rope_parameters, rope_theta or the older keys; scaled ones are refused, and where heads
+// are turned whole, a part of them. `fraction` and `base` are older names of the family's own. The model's dim and heads
+// are known before.
 struct RotaryKeys {
   const char *base, *fraction;
   double default_fraction;
+  bool whole_heads;
 };
 void read_rotary(HfConfig& json, const RotaryKeys& keys, ModelConfig& model);
-// Of each head so many dimensions are turned: what rotary-fraction gives, and the fraction that gives them.
+// Of each head so many elements are turned; and the fraction f of a head of D elements of which int(D f) = `turned` are.
 int64_t rotated_dims(const ModelConfig& model);
-double rotary_fraction(int64_t dims, int64_t head_dim);
+double rotary_fraction(int64_t turned, int64_t head_dim);
 // ALiBi's slopes where they are not the paper's: f of each of those.
 void change_slopes(ModelConfig& model, const std::function<double(double)>& f);
 // The same with slopes 2^(-M h / H), M = 8 in the paper: MPT's "alibi_bias_max".
 inline constexpr double kPaperAlibiMax = 8;
-void set_alibi_max(ModelConfig& model, double max);
+void read_alibi_max(const HfConfig& json, const char* key, ModelConfig& model);
 std::optional<double> alibi_max(const ModelConfig& model);  // the M that gives just these slopes, where there is one
 // The output's matrix: one of its own, or a copy of the embedding's that some files hold beside it.
 void add_output(TensorRules& rules, const ModelConfig& model, const std::string& theirs, const std::string& embedding);

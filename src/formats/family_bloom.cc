@@ -6,6 +6,9 @@ namespace {
 
 ModelConfig read(HfConfig& json) {
   json.must_be("apply_residual_connection_post_layernorm", false, "the residual stream is the norm's input here");
+  if (json.flag("slow_but_exact", false) && json.count({"pretraining_tp"}, 1) > 1)
+    json.refuse("slow_but_exact",
+                "transformers then leaves out two biases of every block; false reads what was trained");
   ModelConfig model = plain_model(json, true);
   model.dim = json.count({"n_embed", "hidden_size"});
   model.layers = json.count({"n_layer", "num_hidden_layers"});

@@ -20,6 +20,7 @@ ModelConfig read(HfConfig& json) {
   model.dim = json.count({"hidden_size", "n_embed"});
   model.layers = json.count({"num_hidden_layers", "n_layer"});
   model.heads = json.count({"num_attention_heads", "n_head"});
+  if (json.count({"num_kv_heads", "n_head_kv"}, model.heads) != model.heads) json.refuse("num_kv_heads", only);
   model.ffn = json.count({"ffn_hidden_size"}, 4 * model.dim);
   model.length = json.count({"max_position_embeddings", "seq_length"}, 2048);
   model.norm_epsilon = json.number({"layer_norm_epsilon"}, 1e-5);

@@ -15,7 +15,9 @@ ModelConfig read(HfConfig& json) {
   model.norm_epsilon = json.number({"layer_norm_eps"}, 1e-5);
   model.parallel_residual = json.flag("use_parallel_residual", true);
   model.activation = json.activation("hidden_act", "gelu");
-  read_rotary(json, {.base = "rotary_emb_base", .fraction = "rotary_pct", .default_fraction = 0.25}, model);
+  read_rotary(json,
+              {.base = "rotary_emb_base", .fraction = "rotary_pct", .default_fraction = 0.25, .whole_heads = false},
+              model);
   return model;
 }
 
@@ -32,6 +34,7 @@ TensorRules rules(const ModelConfig& model) {
   add_linear(r.rules, model, ours + "ffn.out", theirs + "mlp.dense_4h_to_h");
   add_norm(r.rules, model, "final_norm", "gpt_neox.final_layer_norm");
   add_output(r, model, "embed_out.weight", "gpt_neox.embed_in.weight");
+  r.other_names = {{"lm_head.weight", "embed_out.weight"}};  // what state_dict() gives in transformers 5
   return r;
 }
 

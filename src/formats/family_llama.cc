@@ -22,7 +22,9 @@ ModelConfig read(HfConfig& json) {
   if (json.count({"head_dim"}, model.head_dim()) != model.head_dim())
     json.refuse("head_dim",
                 fmt::format("heads are hidden_size / num_attention_heads = {} wide here", model.head_dim()));
-  read_rotary(json, {.base = "rope_theta", .fraction = "partial_rotary_factor", .default_fraction = 1}, model);
+  read_rotary(json,
+              {.base = "rope_theta", .fraction = "partial_rotary_factor", .default_fraction = 1, .whole_heads = true},
+              model);
   return model;
 }
 

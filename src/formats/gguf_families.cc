@@ -122,11 +122,10 @@ ModelConfig mpt(HfConfig& keys, const Gguf& file) {
   ModelConfig model = plain(keys, file);
   model.bias = file.find("blk.0.attn_qkv.bias") != nullptr;
   model.clip_qkv = std::max(keys.number({"attention.clamp_kqv"}, 0), 0.0);
-  const double max = keys.number({"attention.max_alibi_bias"}, 0);
-  if (max <= 0) {
+  if (keys.number({"attention.max_alibi_bias"}, 0) <= 0) {
     keys.refuse("attention.max_alibi_bias", "of MPT the models with ALiBi are read");
   } else {
-    set_alibi_max(model, max);
+    read_alibi_max(keys, "attention.max_alibi_bias", model);
   }
   return model;
 }

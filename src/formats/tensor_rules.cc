@@ -68,6 +68,9 @@ const SourceTensor* find(const SourceTensors& tensors, const TensorRules& rules,
   const SourceTensor* found = tensors.find(name);
   if (!found && !rules.optional_prefix.empty() && name.starts_with(rules.optional_prefix))
     found = tensors.find(std::string_view(name).substr(rules.optional_prefix.size()));
+  for (const TensorRules::OtherName& o : rules.other_names) {
+    if (!found && o.name == name) found = tensors.find(o.other);
+  }
   return found;
 }
 
@@ -203,7 +206,8 @@ class Giver {
       convert_from_float(to_.dtype, std::span(floats_).first(count), out_);
       bytes = out_;
     }
-    require(all_finite(to_.dtype, bytes), "tensor '{}' holds a number that is not finite{}", to_.name,
+    require(all_finite(to_.dtype, bytes), "{}: tensor '{}' holds a number that is not finite{}", to_.origin,
+            shown(from_->name),
             from_->dtype == to_.dtype ? "" : fmt::format(", or too large for {}", dtype_name(to_.dtype)));
     sink_(bytes);
   }
@@ -261,7 +265,7 @@ std::vector<MadeTensor> make_ours(const SourceTensors& theirs, const TensorRules
   for (const Tensor& t : shapes.parameters().tensors()) {
     const auto found = by_name.find(t.name);
     require(found != by_name.end(), "{}: nothing in this kind of model becomes our '{}'", theirs.origin(), t.name);
-    MadeTensor& tensor = made.emplace_back(MadeTensor{t.name, DType::kF32, t.shape, {}});
+    MadeTensor& tensor = made.emplace_back(MadeTensor{t.name, DType::kF32, t.shape, {}, theirs.origin()});
     int64_t rows_left = t.shape[0];
     for (const TheirTensor& their : found->second.theirs) {
       const int64_t rows = rows_of(found->second, their, t.shape[0]);
@@ -296,8 +300,11 @@ std::vector<MadeTensor> make_theirs(const SourceTensors& ours, const TensorRules
       std::swap(piece.a, piece.b);
       piece.from = &from, piece.first = first;
       if (piece.transposed) piece.rows = shape->second[1];
-      made.push_back(
-          {their.name, type.value_or(common_type({piece})), their_shape(their, shape->second, rows), {piece}});
+      made.push_back({their.name,
+                      type.value_or(common_type({piece})),
+                      their_shape(their, shape->second, rows),
+                      {piece},
+                      ours.origin()});
       first += rows;
     }
     shape_of.erase(shape);

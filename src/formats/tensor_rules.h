@@ -41,6 +41,10 @@ struct TensorRules {
     bool written = false;  // their programs need it
   };
   std::vector<Copy> copies{};  // stored twice by some: must be equal where both are there
+  struct OtherName {
+    std::string other, name;
+  };
+  std::vector<OtherName> other_names{};  // that some files have instead
 };
 
 // Rules for `part` ("attention_norm" and the like), its weight and, where the model has it, its bias.
@@ -67,6 +71,7 @@ struct MadeTensor {
   DType dtype = DType::kF32;
   Shape shape;
   std::vector<Piece> pieces;
+  std::string origin;  // what messages call the file or directory
 
   // Gives its bytes to `sink`, in order. A number that is not finite, or not in the type, is refused with the tensor's name.
   void give(const ByteSink& sink) const;

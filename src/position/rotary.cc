@@ -32,12 +32,11 @@ struct RotaryOptions : MethodOptions<RotaryOptions> {
 class Rotary : public Position {
  public:
   Rotary(const RotaryOptions& options, const PositionShape& shape)
-      : base_(options.base),
-        interleaved_(options.style == Style::kInterleaved),
-        pairs_(static_cast<int64_t>(static_cast<double>(shape.head_dim) * options.fraction) / 2) {
+      : base_(options.base), interleaved_(options.style == Style::kInterleaved) {
     require_usage(base_ > 1 && std::isfinite(base_), "--rotary-base: {} is not above 1", base_);
     require_usage(options.fraction > 0 && options.fraction <= 1, "--rotary-fraction: {} is not in (0, 1]",
                   options.fraction);
+    pairs_ = static_cast<int64_t>(static_cast<double>(shape.head_dim) * options.fraction) / 2;
     require_usage(pairs_ > 0, "--rotary-fraction: {} of head dimension {} leaves no pair to rotate", options.fraction,
                   shape.head_dim);
     cos_ = sin_ = PositionRows(pairs_);
@@ -62,7 +61,7 @@ class Rotary : public Position {
  private:
   double base_;
   bool interleaved_;
-  int64_t pairs_;
+  int64_t pairs_ = 0;
   PositionRows cos_, sin_;  // [positions, pairs]
 };
 

@@ -92,21 +92,25 @@ DType widest_type(std::span<const MadeTensor> tensors) {
   return alike ? first : DType::kF32;
 }
 
+// What closes a document.
+int32_t end_id(const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  tokenizer.end_document('\n', ids);
+  return ids.empty() ? tokenizer.start_id() : ids.back();
+}
+
 // The model's vocabulary is that of its embeddings; ids of special tokens that are not known are null, so that no default of
 // another program's stands in for them.
 Json special_tokens(const Tokenizer* tokenizer) {
-  const Json end = tokenizer ? Json(tokenizer->start_id()) : Json();
-  return {{"bos_token_id", end}, {"eos_token_id", end}, {"pad_token_id", nullptr}};
+  return {{"bos_token_id", tokenizer ? Json(tokenizer->start_id()) : Json()},
+          {"eos_token_id", tokenizer ? Json(end_id(*tokenizer)) : Json()},
+          {"pad_token_id", nullptr}};
 }
 
 Json tokenizer_config(const Tokenizer& tokenizer, const ModelConfig& model) {
-  const std::string end = tokenizer.token(tokenizer.start_id());
-  return {{"tokenizer_class", "PreTrainedTokenizerFast"},
-          {"bos_token", end},
-          {"eos_token", end},
-          {"add_bos_token", false},
-          {"clean_up_tokenization_spaces", false},
-          {"model_max_length", model.length}};
+  return {{"tokenizer_class", "PreTrainedTokenizerFast"},    {"bos_token", tokenizer.token(tokenizer.start_id())},
+          {"eos_token", tokenizer.token(end_id(tokenizer))}, {"add_bos_token", false},
+          {"clean_up_tokenization_spaces", false},           {"model_max_length", model.length}};
 }
 
 struct Card {

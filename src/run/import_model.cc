@@ -55,9 +55,10 @@ ImportSummary write_imported(const ImportedModel& model, const RunDir& dir, cons
 }
 
 ImportSummary import_hf(const fs::path& dir, const RunDir& run, const ImportOptions& options) {
-  const HfModel model = read_hf_model(dir);
+  HfModel model = read_hf_model(dir);
   require_supported(*model.family, model.json);
   const SourceTensors tensors = open_hf_tensors(dir, options.watch.part(0, 0.1));
+  if (model.family->settle) model.family->settle(tensors, model.config);
   const ImportedModel imported{
       .origin = dir.string(),
       .config = model.config,

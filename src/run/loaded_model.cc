@@ -1,6 +1,7 @@
 #include "run/loaded_model.h"
 
 #include "base/error.h"
+#include "data/tokenizers.h"
 
 namespace longshot {
 
@@ -16,7 +17,10 @@ LoadedModel load_model(const fs::path& path, const Watch& watch, std::optional<W
   loaded.model = std::make_unique<Transformer>(loaded.info.model, false,
                                                storage ? Transformer::Memory::kReserved : Transformer::Memory::kMemory);
   load_weights(loaded.dir, *loaded.model, watch.part(0.5, 1), storage);
-  if (!loaded.info.tokenizer_file.empty()) loaded.tokenizer = load_tokenizer(loaded.dir / loaded.info.tokenizer_file);
+  if (!loaded.info.tokenizer_file.empty()) {
+    loaded.tokenizer = padded_tokenizer(load_tokenizer(loaded.dir / loaded.info.tokenizer_file),
+                                        static_cast<int>(loaded.info.model.vocab));
+  }
   watch.at(1);
   return loaded;
 }

@@ -28,7 +28,9 @@ RunWriter::RunWriter(RunDir run) : run_(std::move(run)), events_(run_.events()) 
 RunWriter::~RunWriter() {
   lock_.reset();
   std::error_code ignored;
-  if (made_ && !changed_) fs::remove(run_.path(), ignored);  // only if it is empty
+  if (!made_) return;
+  fs::remove(run_.checkpoints(), ignored);  // only what is empty
+  fs::remove(run_.path(), ignored);
 }
 
 // With a checkpoint in it a directory is a run, whatever else lies there. Without one, nothing foreign may be in the way.
@@ -69,7 +71,6 @@ void RunWriter::sweep_branches() const {
 }
 
 fs::path RunWriter::begin_at(int64_t step) {
-  changed_ = true;
   make_directories(run_.checkpoints());
   sweep_checkpoints(run_);
   sweep_branches();

@@ -48,8 +48,7 @@ class RunWriter {
   void write_best(const BestRecord& best);
 
   RunDir run_;
-  bool made_ = false;     // the directory is ours to remove again
-  bool changed_ = false;  // begin_at() was reached
+  bool made_ = false;  // the directory is ours to remove again where nothing came of it
   std::optional<DirectoryLock> lock_;
   std::vector<int64_t> steps_;
   std::vector<MetricsRecord> records_;

@@ -170,13 +170,25 @@ void apply_implied_options(const TrainRequest& request, Options& options) {
   }
 }
 
+int64_t model_vocabulary(const TrainRequest& request, const TokenSet& tokens) {
+  const bool resumes = request.resumes() && !checkpoint_steps(RunDir(request.out)).empty();
+  const std::string source = resumes ? request.out : request.from;
+  const int64_t known = tokens.tokenizer().vocab_size();
+  if (source.empty()) return known;
+  try {
+    return std::max(known, read_checkpoint(find_checkpoint(source)).model.vocab);
+  } catch (const Error&) {
+    return known;  // whoever goes on from it says what is wrong with it
+  }
+}
+
 TrainResult train_run(Context& context, TrainRequest request, const TrainEvents& events) {
   require_usage(!request.data.empty(), "training needs --data DIR, a token set made by `longshot prepare`");
   require_usage(!request.out.empty(), "training needs --out DIR, the directory of the run");
   require_usage(request.resume_step >= 0, "--resume-step must not be negative, but is {}", request.resume_step);
   require_usage(request.eval_tokens >= 0, "--eval-tokens must not be negative, but is {}", request.eval_tokens);
   const TokenSet tokens(request.data);
-  request.model.vocab = tokens.tokenizer().vocab_size();
+  request.model.vocab = model_vocabulary(request, tokens);
   request.model.validate();
   request.train.validate(request.model.length);
   tokens.split("train").verify();

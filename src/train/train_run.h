@@ -40,6 +40,9 @@ struct TrainEvents {
       validate;
 };
 
+// Rows of the model's embeddings: as many as there are tokens, or as the run has that is gone on from, which may be more.
+int64_t model_vocabulary(const TrainRequest& request, const TokenSet& tokens);
+
 // Checks everything that can be checked before it writes anything, then trains. A run that is refused is as it was.
 TrainResult train_run(Context& context, TrainRequest request, const TrainEvents& events);
 

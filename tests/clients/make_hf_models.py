@@ -107,8 +107,10 @@ CONFIGS = {
     "llama-bin": LlamaConfig(vocab_size=61, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48,
                              tie_word_embeddings=True, rope_parameters={"rope_theta": 500000.0}),
     "baichuan": None,
+    "gpt-neox-odd": GPTNeoXConfig(vocab_size=61, hidden_size=24, num_hidden_layers=2, num_attention_heads=4,
+                                  intermediate_size=40, rope_parameters={"rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
 }
-BIN = {"falcon-rw-bin", "llama-bin"}
+BIN = {"falcon-rw-bin", "llama-bin", "gpt-neox-odd"}
 SHARDED = {"bloom-sharded": "20KB"}
 
 
@@ -163,7 +165,8 @@ def make(name, config, path, seed):
         attention = "sdpa" if name.startswith("falcon") else "eager"
         model = randomized(AutoModelForCausalLM.from_config(config, attn_implementation=attention), seed)
         model.tie_weights()
-        model = model.to(dtype)
+        for p in model.parameters():  # and not the buffers: no program rounds the frequencies of rotary positions
+            p.data = p.data.to(dtype)
         model.save_pretrained(path, **({"max_shard_size": SHARDED[name]} if name in SHARDED else {}))
         if name in BIN:
             save_pickled(model, path)

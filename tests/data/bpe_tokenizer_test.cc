@@ -351,6 +351,19 @@ TEST(TokenizerJson, OtherPreTokenizers) {
               ElementsAre("a.", "b."));
   EXPECT_THAT(pieces({{"type", "Split"}, {"pattern", {{"String", "."}}}, {"behavior", "MergedWithNext"}}, "a.b."),
               ElementsAre("a", ".b", "."));
+  // Inverted, a match is what lies between; neighbours stay apart all the same.
+  const auto inverted = [&](const char* behavior) {
+    return pieces({{"type", "Split"}, {"pattern", {{"Regex", "[ab]"}}}, {"behavior", behavior}, {"invert", true}},
+                  "ab.-ba.");
+  };
+  EXPECT_THAT(inverted("Removed"), ElementsAre("a", "b", "b", "a"));
+  EXPECT_THAT(inverted("Isolated"), ElementsAre("a", "b", ".-", "b", "a", "."));
+  EXPECT_THAT(inverted("Contiguous"), ElementsAre("ab", ".-", "ba", "."));
+  EXPECT_THAT(inverted("MergedWithPrevious"), ElementsAre("a", "b.-", "b", "a."));
+  EXPECT_THAT(inverted("MergedWithNext"), ElementsAre("a", "b", ".-b", "a", "."));
+  // U+180E has not been white space since Unicode 6.3.
+  EXPECT_THAT(pieces({{"type", "Split"}, {"pattern", {{"Regex", "\\s+"}}}}, "a \u180e b"),
+              ElementsAre("a", " ", "\u180e", " ", "b"));
   // Falcon's order: GPT-2's cut is followed by others.
   EXPECT_THAT(pieces({{"type", "Sequence"},
                       {"pretokenizers",

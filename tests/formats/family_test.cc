@@ -16,6 +16,7 @@
 namespace longshot {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 const fs::path kModels = kFixtures / "hf";
@@ -38,8 +39,8 @@ TEST_P(Families, ComputeWhatPyTorchDoes) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Families,
                          testing::Values("baichuan", "bloom", "bloom-bf16", "bloom-sharded", "falcon-rw",
-                                         "falcon-rw-bin", "gpt2", "gpt-neox", "gpt-neox-serial", "llama", "llama-bin",
-                                         "mpt", "mpt-f16"),
+                                         "falcon-rw-bin", "gpt2", "gpt-neox", "gpt-neox-serial", "gpt-neox-odd",
+                                         "llama", "llama-bin", "mpt", "mpt-f16"),
                          [](const auto& fixture) {
                            std::string name = fixture.param;
                            std::ranges::replace(name, '-', '_');
@@ -72,6 +73,26 @@ TEST(HfImport, SixteenBitsStaySo) {
   EXPECT_THAT(error_of([&] { type_of("bloom", "c", {}); }), HasSubstr("holds a run already"));
 }
 
+class Directory {
+ public:
+  explicit Directory(const std::string& fixture) {
+    fs::copy(kModels / fixture, scratch_ / "model", fs::copy_options::recursive);
+  }
+  fs::path path() const { return scratch_ / "model"; }
+  fs::path run() const { return scratch_ / "run"; }
+  void import() const { import_hf(path(), RunDir(run()), {.tokenizer = false}); }
+  std::string error() const {
+    const std::string message = error_of([&] { import(); });
+    EXPECT_FALSE(fs::exists(run()));
+    return message;
+  }
+  void write(const std::string& name, const std::string& text) const { scratch_.write("model/" + name, text); }
+  std::string read(const std::string& name) const { return read_text(path() / name); }
+
+ private:
+  ScratchDir scratch_;
+};
+
 // A fixture's config.json with other values: what reading it refuses.
 std::string refused(const std::string& fixture, const JsonTree& changes) {
   JsonTree json = parse_json_tree(read_text(kModels / fixture / "config.json"), "config.json");
@@ -93,6 +114,8 @@ TEST(HfConfigs, WhatCannotBeDoneIsNamed) {
       {"bloom",
        {{"apply_residual_connection_post_layernorm", true}},
        "\"apply_residual_connection_post_layernorm\" is true"},
+      {"bloom", {{"slow_but_exact", true}, {"pretraining_tp", 2}}, "\"slow_but_exact\" is true"},
+      {"bloom", {{"is_causal", false}}, "\"is_causal\" is false"},
       {"bloom", {{"model_type", "jais"}}, "\"model_type\" is \"jais\", which this program does not know"},
       {"bloom", {{"quantization_config", {{"bits", 4}}}}, "\"quantization_config\" is {\"bits\":4}"},
       {"bloom", {{"num_attention_heads", 5}}, "\"n_head\" is 6 but \"num_attention_heads\" is 5"},
@@ -106,14 +129,22 @@ TEST(HfConfigs, WhatCannotBeDoneIsNamed) {
       {"mpt", {{"attn_config", {{"attn_type", "multiquery_attention"}}}}, "\"attn_config.attn_type\""},
       {"mpt", {{"attn_config", {{"prefix_lm", true}}}}, "\"attn_config.prefix_lm\" is true"},
       {"mpt", {{"attn_config", 3}}, "\"attn_config\" is 3, not an object"},
+      {"mpt", {{"attn_config", {{"attn_logit_softcapping", 30}}}}, "\"attn_config.attn_logit_softcapping\" is 30"},
+      {"mpt", {{"ffn_config", {{"ffn_act_fn", {{"name", "relu"}}}}}}, "\"ffn_config.ffn_act_fn.name\" is \"relu\""},
+      {"mpt", {{"block_overrides", {{"order", 1}}}}, "\"block_overrides\""},
+      {"mpt", {{"norm_eps", 1e-3}}, "\"layer_norm_epsilon\" is 1e-05 but \"norm_eps\" is 0.001"},
       {"mpt", {{"logit_scale", "inv_sqrt_d_model"}}, "\"logit_scale\""},
       {"mpt", {{"norm_type", "rmsnorm"}}, "\"norm_type\" is \"rmsnorm\""},
       {"mpt", {{"expansion_ratio", 1e30}}, "\"expansion_ratio\" is 1e+30"},
+      {"mpt", {{"expansion_ratio", 1e-9}}, "\"expansion_ratio\" is 1e-09, which leaves a width of 0"},
+      {"mpt", {{"attn_config", {{"alibi_bias_max", 1e30}}}}, "\"attn_config.alibi_bias_max\" is 1e+30, not above 0"},
+      {"mpt", {{"attn_config", {{"alibi_bias_max", 0}}}}, "\"attn_config.alibi_bias_max\" is 0, not above 0"},
       {"falcon-rw", {{"alibi", false}}, "\"alibi\" is false"},
       {"falcon-rw", {{"multi_query", nullptr}}, "\"multi_query\" is absent"},
       {"falcon-rw", {{"parallel_attn", true}}, "\"parallel_attn\" is true"},
+      {"falcon-rw", {{"num_kv_heads", 2}}, "\"num_kv_heads\" is 2"},
       {"falcon-rw", {{"new_decoder_architecture", true}}, "\"new_decoder_architecture\" is true"},
-      {"falcon-rw", {{"num_attention_heads", 1000000000}}, "--heads must be at most"},
+      {"falcon-rw", {{"num_attention_heads", 1000000000}, {"num_kv_heads", nullptr}}, "--heads must be at most"},
       {"baichuan", {{"z_loss_weight", 0}}, "\"z_loss_weight\" is 0"},
       {"baichuan", {{"max_position_embeddings", 4096}}, "\"max_position_embeddings\" is 4096"},
       {"gpt2", {{"scale_attn_by_inverse_layer_idx", true}}, "\"scale_attn_by_inverse_layer_idx\" is true"},
@@ -121,7 +152,16 @@ TEST(HfConfigs, WhatCannotBeDoneIsNamed) {
       {"gpt2", {{"activation_function", "silu"}}, "\"activation_function\" is \"silu\""},
       {"gpt-neox", {{"attention_bias", false}}, "\"attention_bias\" is false"},
       {"gpt-neox", {{"rope_parameters", {{"rope_type", "yarn"}}}}, "\"rope_parameters.rope_type\" is \"yarn\""},
-      {"llama", {{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}, "\"rope_scaling\" is {\"factor\":2,"},
+      {"gpt-neox", {{"rope_parameters", {{"type", "linear"}}}}, "\"rope_parameters.type\" is \"linear\""},
+      {"gpt-neox",
+       {{"rope_parameters", {{"full_attention", {{"rope_theta", 5}}}}}},
+       "\"rope_parameters.full_attention\" is {\"rope_theta\":5}"},
+      {"gpt-neox", {{"rope_parameters", {{"partial_rotary_factor", 1e-3}}}}, "turn 0 of the 8 elements of a head"},
+      {"gpt-neox", {{"rope_parameters", {{"partial_rotary_factor", 1e30}}}}, "--rotary-fraction: 1e+30"},
+      {"gpt-neox", {{"hidden_size", 36}, {"rope_parameters", {{"partial_rotary_factor", 1.0}}}}, "turn 9 of the 9"},
+      {"llama", {{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}, "\"rope_scaling.type\" is \"linear\""},
+      {"llama", {{"rope_scaling", {{"factor", 2}}}}, "\"rope_scaling\" is {\"factor\":2}"},
+      {"llama", {{"partial_rotary_factor", 0.5}}, "\"partial_rotary_factor\" is 0.5"},
       {"llama", {{"attention_bias", true}}, "\"attention_bias\" is true"},
       {"llama", {{"head_dim", 16}}, "\"head_dim\" is 16"},
       {"llama", {{"hidden_act", "gelu"}}, "\"hidden_act\" is \"gelu\""},
@@ -150,6 +190,16 @@ TEST(HfConfigs, OlderNamesOfRotaryPositions) {
   EXPECT_EQ(options["rotary-fraction"], "0.5");
 }
 
+// transformers' MPT has no biases, whatever "no_bias" says; llm-foundry's has them.
+TEST(HfConfigs, BiasesOfAnMptAreThoseOfItsFile) {
+  const Directory dir("mpt");
+  JsonTree json = parse_json_tree(dir.read("config.json"), "config.json");
+  json["no_bias"] = false;
+  dir.write("config.json", json.dump());
+  dir.import();
+  EXPECT_FALSE(load_model(dir.run()).model->config().bias);
+}
+
 TEST(HfConfigs, SlopesOfAnotherMaximum) {
   JsonTree json = parse_json_tree(read_text(kModels / "mpt/config.json"), "config.json");
   json["attn_config"]["alibi_bias_max"] = 4;
@@ -161,22 +211,6 @@ TEST(HfConfigs, SlopesOfAnotherMaximum) {
   for (size_t h = 0; h < 4; ++h) EXPECT_NEAR(slopes[h], std::exp2(-static_cast<double>(h + 1)), 1e-6);
   EXPECT_NEAR(slopes[4], std::exp2(-0.5), 1e-6);
 }
-
-class Directory {
- public:
-  explicit Directory(const std::string& fixture) {
-    fs::copy(kModels / fixture, scratch_ / "model", fs::copy_options::recursive);
-  }
-  fs::path path() const { return scratch_ / "model"; }
-  std::string error() const {
-    return error_of([&] { import_hf(path(), RunDir(scratch_ / "run"), {.tokenizer = false}); });
-  }
-  void write(const std::string& name, const std::string& text) const { scratch_.write("model/" + name, text); }
-  std::string read(const std::string& name) const { return read_text(path() / name); }
-
- private:
-  ScratchDir scratch_;
-};
 
 TEST(HfDirectories, IndexAndPartsMustAgree) {
   const std::string name = "model.safetensors.index.json";
@@ -210,6 +244,16 @@ TEST(HfDirectories, IndexAndPartsMustAgree) {
   dir.write(name, good.dump());
   fs::resize_file(dir.path() / part, 100);
   EXPECT_THAT(dir.error(), HasSubstr("Was"));
+}
+
+TEST(HfDirectories, NumbersThatAreNotFiniteAreNamed) {
+  const Directory dir("bloom");
+  std::string bytes = dir.read("model.safetensors");
+  const float nan = std::nanf("");
+  std::memcpy(bytes.data() + bytes.size() - sizeof nan, &nan, sizeof nan);
+  dir.write("model.safetensors", bytes);
+  EXPECT_THAT(dir.error(), AllOf(HasSubstr(dir.path().string()), HasSubstr("tensor 'transformer."),
+                                 HasSubstr("a number that is not finite")));
 }
 
 TEST(HfDirectories, CutConfigurations) {

@@ -1,6 +1,9 @@
 // Models handed to other programs: what is written is read back bit for bit, and nothing of others is replaced.
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
+#include "base/records.h"
 #include "context.h"
 #include "formats/safetensors.h"
 #include "formats/scratch.h"
@@ -23,7 +26,7 @@ void import_fixture(const std::string& name, const fs::path& run) {
 
 TEST(ExportHf, ImportedAgainItIsBitEqual) {
   for (const char* name : {"bloom", "bloom-bf16", "bloom-sharded", "mpt", "mpt-f16", "gpt2", "gpt-neox",
-                           "gpt-neox-serial", "llama", "llama-bin"}) {
+                           "gpt-neox-serial", "gpt-neox-odd", "llama", "llama-bin"}) {
     const ScratchDir dir;
     import_fixture(name, dir / "first");
     export_hf({.run = dir / "first", .out = dir / "hf"});
@@ -46,6 +49,31 @@ TEST(ExportHf, TypeOfTheWeights) {
     EXPECT_THAT(read_text(dir / name / "config.json"), HasSubstr(std::string("\"") + name + "\""));
     import_hf(dir / name, RunDir(dir / (name + std::string("-run"))), {.tokenizer = false});
   }
+}
+
+// Llama begins a text with <s> and ends it with </s>.
+TEST(ExportHf, TheTokensAtBothEnds) {
+  const ScratchDir dir;
+  fs::copy(kFixtures / "hf/llama", dir / "model", fs::copy_options::recursive);
+  const char* tokenizer = R"({"model": {"type": "BPE", "unk_token": "<unk>", "merges": [],
+                                        "vocab": {"<unk>": 0, "<s>": 1, "</s>": 2, "a": 3, "\u2581": 4}},
+                              "added_tokens": [{"id": 1, "content": "<s>", "special": true},
+                                               {"id": 2, "content": "</s>", "special": true}],
+                              "pre_tokenizer": {"type": "Metaspace"},
+                              "post_processor": {"type": "TemplateProcessing",
+                                                 "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+                                                 "special_tokens": {"<s>": {"id": "<s>", "ids": [1]}}}})";
+  dir.write("model/tokenizer.json", tokenizer);
+  import_hf(dir / "model", RunDir(dir / "run"));
+  export_hf({.run = dir / "run", .out = dir / "hf"});
+  for (const char* file : {"config.json", "generation_config.json"}) {
+    const Json json = read_json(dir / "hf" / file);
+    EXPECT_EQ(json["bos_token_id"], 1) << file;
+    EXPECT_EQ(json["eos_token_id"], 2) << file;
+  }
+  const Json json = read_json(dir / "hf/tokenizer_config.json");
+  EXPECT_EQ(json["bos_token"], "<s>");
+  EXPECT_EQ(json["eos_token"], "</s>");
 }
 
 TEST(ExportHf, WhatNoFormHoldsIsRefusedWithItsOptions) {

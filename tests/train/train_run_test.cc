@@ -5,6 +5,8 @@
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 
+#include "references.h"
+#include "run/import_model.h"
 #include "train/support.h"
 
 namespace longshot {
@@ -404,6 +406,37 @@ TEST(TrainRun, WithoutRoomForACheckpointNothingBegins) {
   free_blocks = 1000;
   EXPECT_TRUE(train_run(test_context(), request, {}).finished);
   free_blocks.reset();
+}
+
+// Embeddings of imported models often have more rows than there are tokens.
+TEST(TrainRun, GoesOnFromAModelWithMoreRowsThanTokens) {
+  const ScratchDir dir;
+  fs::copy(kFixtures / "hf/mpt", dir / "hf", fs::copy_options::recursive);
+  std::string words = "[UNK]\n[SEP]\n";
+  for (char c = 'a'; c <= 'z'; ++c) words += std::string(1, c) + "\n##" + c + "\n";
+  dir.write("hf/vocab.txt", words);
+  import_hf(dir / "hf", RunDir(dir / "imported"));
+  write_token_set(dir / "data", small_text(2000), {.name = "vocab.txt", .text = words});
+
+  LoadedModel loaded = load_model(dir / "imported");
+  ASSERT_EQ(loaded.tokenizer->vocab_size(), 54);
+  ASSERT_EQ(loaded.info.model.vocab, 61);
+  EXPECT_EQ(loaded.tokenizer->decode(std::vector<int32_t>{2, 60}), loaded.tokenizer->decode(std::vector<int32_t>{2}));
+  EXPECT_EQ(loaded.tokenizer->token(60), "<padding 60>");
+  EXPECT_THAT(error_of([&] { loaded.tokenizer->decode(std::vector<int32_t>{61}); }), HasSubstr("id 61 is outside"));
+  ModelVocabulary vocabulary = vocabulary_of(loaded.info, loaded.dir, "imported");
+  const TokenSet set(dir / "data");
+  EXPECT_NO_THROW(require_same_tokenizer(set, vocabulary));
+  vocabulary.tokenizer_hash = 0, vocabulary.size = 5000;
+  EXPECT_THAT(error_of([&] { require_same_tokenizer(set, vocabulary); }), HasSubstr("the model knows 5000 tokens"));
+
+  TrainRequest request = small_request(dir / "data", dir / "run", 3);
+  request.from = (dir / "imported").string();
+  request.model = loaded.info.model, request.model.length = 24;
+  EXPECT_TRUE(train_run(test_context(), request, {}).finished);
+  request.train.steps = 4;
+  EXPECT_TRUE(train_run(test_context(), request, {}).finished);
+  EXPECT_EQ(load_model(dir / "run").info.model.vocab, 61);
 }
 
 }  // namespace
