@@ -225,6 +225,14 @@ TEST(MakeSubdirectory, RefusesALinkInItsPlace) {
   EXPECT_THAT(error_of([&] { make_subdirectory(dir / "none/new"); }), HasSubstr("No such file"));
 }
 
+TEST(Checksum, OfManyPiecesIsThatOfTheWhole) {
+  std::vector<std::byte> bytes((size_t{48} << 20) + 5);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 2654435761u >> 24);
+  Checksum whole;
+  whole.add(bytes);
+  EXPECT_EQ(checksum(bytes), whole.text());
+}
+
 TEST(Checksum, IsZlibs) { EXPECT_EQ(checksum(std::as_bytes(std::span("123456789", 9))), "cbf43926"); }
 
 }  // namespace

@@ -109,6 +109,18 @@ TEST(ExportHf, NothingOfOthersIsReplaced) {
   EXPECT_FALSE(fs::exists(dir / "hf.tmp"));
 }
 
+TEST(ExportHf, DamagedWeightsAreNotHandedOn) {
+  const ScratchDir dir;
+  import_fixture("bloom", dir / "run");
+  const fs::path file = RunDir(dir / "run").checkpoint(0) / kModelFile;
+  std::string bytes = read_text(file);
+  bytes.back() ^= 1;
+  std::ofstream(file, std::ios::binary) << bytes;
+  EXPECT_THAT(error_of([&] { export_hf({.run = dir / "run", .out = dir / "hf"}); }), HasSubstr("The file is damaged"));
+  EXPECT_FALSE(fs::exists(dir / "hf"));
+  EXPECT_FALSE(fs::exists(dir / "hf.tmp"));
+}
+
 TEST(ExportHf, AStopLeavesNothing) {
   const ScratchDir dir;
   import_fixture("bloom", dir / "run");
