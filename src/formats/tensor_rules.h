@@ -71,7 +71,7 @@ struct MadeTensor {
   DType dtype = DType::kF32;
   Shape shape;
   std::vector<Piece> pieces;
-  std::string origin;  // what messages call the file or directory
+  std::string origin{};  // what messages call the file or directory
 
   // Gives its bytes to `sink`, in order. A number that is not finite, or not in the type, is refused with the tensor's name.
   void give(const ByteSink& sink) const;
