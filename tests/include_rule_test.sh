@@ -8,15 +8,16 @@ declare -A may=(
   [position]="base kernels"
   [model]="base kernels position"
   [data]="base"
+  [dist]="base"
   [formats]="base model"
   [run]="base kernels position model data formats"
   [generate]="base kernels position model data formats run"
-  [train]="base kernels position model data run"
-  [evaluate]="base kernels position model data formats run"
-  [experiment]="base kernels position model data run train evaluate"
+  [train]="base kernels position model data dist run"
+  [evaluate]="base kernels position model data dist formats run"
+  [experiment]="base kernels position model data dist run train evaluate"
   [report]="base run"
   [serve]="base kernels position model data formats run generate report"
-  [cli]="base kernels position model data formats run train evaluate generate experiment report serve"
+  [cli]="base kernels position model data dist formats run train evaluate generate experiment report serve"
 )
 bad=0
 for folder in */; do

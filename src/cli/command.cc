@@ -69,6 +69,17 @@ void bind(CLI::App& app, Options& options) {
              guess.empty() ? "" : fmt::format(" Did you mean --{}?", guess), entry.name);
 }
 
+// Only rank 0 prints results.
+void join_ranks(const CommandEntry& entry, Command& command, std::unique_ptr<Communicator>& world) {
+  const Launch started = launch().value_or(Launch{});
+  require_usage(command.works_in_ranks() || started.size == 1,
+                "longshot {} runs in one process, but {} started {}: each would do all of the work", entry.name,
+                started.by, started.size);
+  world = all_ranks();
+  require(world->is_root() || std::freopen("/dev/null", "w", stdout), "/dev/null cannot be opened");
+  command.work_in(*world);
+}
+
 }  // namespace
 
 void flush_output() {
@@ -82,7 +93,7 @@ void catch_stop_signals() {
   (void)std::signal(SIGTERM, on_stop_signal);
 }
 
-int run_command(const CommandEntry& entry, const std::vector<std::string>& argv) {
+int run_command(const CommandEntry& entry, const std::vector<std::string>& argv, std::unique_ptr<Communicator>& world) {
   const std::unique_ptr<Command> command = entry.make();
   Options options;
   command->options(options);
@@ -134,6 +145,7 @@ int run_command(const CommandEntry& entry, const std::vector<std::string>& argv)
                 arguments.name, entry.name, arguments.name);
   require_usage(command->args.size() <= arguments.most, "longshot {}: '{}' is one argument too many", entry.name,
                 command->args.empty() ? "" : command->args.back());
+  join_ranks(entry, *command, world);
   return command->run();
 }
 

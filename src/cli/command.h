@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/options.h"
+#include "dist/communicator.h"
 
 namespace longshot {
 
@@ -25,6 +26,14 @@ class Command {
   };
   virtual Arguments arguments() const { return {}; }
   std::vector<std::string> args;  // filled by the parser
+
+  // Whether mpirun may start several of it, which then share the work.
+  virtual bool works_in_ranks() const { return false; }
+  Communicator& world() const { return *world_; }
+  void work_in(Communicator& world) { world_ = &world; }
+
+ private:
+  Communicator* world_ = nullptr;
 };
 
 struct CommandEntry {
@@ -33,8 +42,9 @@ struct CommandEntry {
   std::unique_ptr<Command> (*make)();
 };
 
-// Parses argv[2..] and runs. Handles --help, --config FILE and --print-config for every command.
-int run_command(const CommandEntry& entry, const std::vector<std::string>& argv);
+// Parses argv[2..] and runs. Handles --help, --config FILE and --print-config for every command. `world` becomes the ranks
+// that the command works in.
+int run_command(const CommandEntry& entry, const std::vector<std::string>& argv, std::unique_ptr<Communicator>& world);
 
 // True once Ctrl-C or SIGTERM has come. The first asks for a clean end; the second ends at once.
 void flush_output();  // what was printed to stdout is written; a full disk is an Error

@@ -1,8 +1,10 @@
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <thread>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -35,7 +37,7 @@ void print_usage() {
   fmt::print("\n`longshot COMMAND --help` lists a command's options with their defaults.\n");
 }
 
-int run(const std::vector<std::string>& argv) {
+int run(const std::vector<std::string>& argv, std::unique_ptr<Communicator>& world) {
   if (argv.empty() || argv[0] == "--help" || argv[0] == "-h" || argv[0] == "help") {
     print_usage();
     return argv.empty() ? 2 : 0;
@@ -46,7 +48,7 @@ int run(const std::vector<std::string>& argv) {
   }
   std::vector<std::string> names;
   for (const CommandEntry& entry : kCommands) {
-    if (argv[0] == entry.name) return run_command(entry, {argv.begin() + 1, argv.end()});
+    if (argv[0] == entry.name) return run_command(entry, {argv.begin() + 1, argv.end()}, world);
     names.emplace_back(entry.name);
   }
   fail_usage("unknown command '{}'.{} `longshot --help` lists all.", argv[0], did_you_mean(argv[0], names));
@@ -66,27 +68,46 @@ void print_error(std::string_view what) {
   fmt::print(stderr, "longshot: {}\n", printable(what, true));
 }
 
+// Ends with `code`. What all ranks say is said once; what only some say ends the others too.
+int end(std::unique_ptr<Communicator>& world, const std::string& what, int code) {
+  constexpr double kSeconds = 2;  // for the others to come to the same end
+  const std::optional<Launch> started = launch();
+  if (!world && started && started->size > 1) {  // each has seen the same, before they have met
+    if (started->rank == 0) {
+      print_error(what);
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // mpirun ends the rest when the first has ended
+    }
+    return code;
+  }
+  if (!world || world->is_alone() || world->all_end_with(what, kSeconds)) {
+    if (!world || world->is_root()) print_error(what);
+    world.reset();
+    return code;
+  }
+  print_error(fmt::format("{}: {}", world->name(world->rank()), what));
+  world->abort(code);
+  return code;
+}
+
 }  // namespace
 }  // namespace longshot
 
 int main(int argc, char** argv) {
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error of write(), with a message
   (void)std::signal(SIGBUS, longshot::on_missing_page);
+  std::unique_ptr<longshot::Communicator> world;
   try {
-    const int code = longshot::run({argv + 1, argv + argc});
+    const int code = longshot::run({argv + 1, argv + argc}, world);
     longshot::flush_output();
     return code;
   } catch (const longshot::Error& e) {
-    longshot::print_error(e.what());
-    return e.kind() == longshot::Error::Kind::kUsage ? 2 : 1;
+    return longshot::end(world, e.what(), e.kind() == longshot::Error::Kind::kUsage ? 2 : 1);
   } catch (const std::bad_alloc&) {
-    longshot::print_error("out of memory. Use a smaller model, batch or length.");
-    return 1;
+    return longshot::end(world, "out of memory. Use a smaller model, batch or length.", 1);
   } catch (const longshot::fs::filesystem_error& e) {
-    longshot::print_error(fmt::format("{}: {}", e.path1().string(), e.code().message()));
-    return 1;
+    return longshot::end(world, fmt::format("{}: {}", e.path1().string(), e.code().message()), 1);
   } catch (const std::exception& e) {
-    longshot::print_error(e.what());
-    return 1;
+    return longshot::end(world, e.what(), 1);
   }
 }

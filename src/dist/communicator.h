@@ -1,0 +1,106 @@
+// Processes that share one piece of work: this one alone, or the ranks that mpirun started. mpi.cc is the only file that
+// knows MPI; everything here is made of messages between two ranks.
+//
+// Nothing waits for ever: a rank that another has not heard from for `patience()` seconds is taken for dead.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace longshot {
+
+// Messages under way between this rank and others. Memory handed over belongs to them until they are done.
+class Transfers {
+ public:
+  virtual ~Transfers() = default;
+  // Messages of one pair of ranks and one tag arrive in the order they were sent. Tags: kFirstTag .. 32000.
+  static constexpr int kFirstTag = 16;  // those below are the communicator's own
+  virtual void send(int to, int tag, std::span<const std::byte> bytes) = 0;
+  virtual void receive(int from, int tag, std::span<std::byte> bytes) = 0;
+  // Moves what is under way, without waiting. True once nothing is.
+  virtual bool done() = 0;
+  // Whether the messages with this rank are done.
+  virtual bool done_with(int rank) const = 0;
+  // How many have come to an end since this was made.
+  virtual int64_t ended() const = 0;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string host(int rank) const = 0;
+  virtual std::unique_ptr<Transfers> transfers() = 0;
+  // Ends all ranks at once, this one included.
+  virtual void abort(int code) = 0;
+
+  bool is_root() const { return rank() == 0; }
+  bool is_alone() const { return size() == 1; }
+  std::string name(int rank) const { return fmt::format("rank {} ({})", rank, host(rank)); }
+  double patience() const { return patience_; }
+  void set_patience(double seconds) { patience_ = seconds; }
+
+  // Until nothing of `transfers` is under way. Error names the ranks that are not heard from.
+  void wait(Transfers& transfers) const;
+  // The rest are calls that every rank makes, in the same order.
+  void barrier();
+  void broadcast(std::span<std::byte> bytes);  // from rank 0
+  std::string broadcast(std::string text);
+  // One text of each rank, in their order, on all of them.
+  std::vector<std::string> gather(const std::string& text) { return gather(text, kGather); }
+  // Whether every rank ends, and with this same text. Waits no longer than `seconds`.
+  bool all_end_with(const std::string& text, double seconds);
+  // f() on rank 0 alone. An Error it throws there is thrown on every rank.
+  template <class F>
+  void on_root(F&& f) {
+    std::optional<Error> error;
+    try {
+      if (is_root()) f();
+    } catch (const Error& e) {
+      error = e;
+    }
+    throw_everywhere(error);
+  }
+
+ private:
+  enum Tag { kBarrier, kBroadcast, kGather, kEnd = kGather + 2, kTags = kEnd + 2 };
+  std::vector<std::string> gather(const std::string& text, Tag tag);  // takes two tags
+  void throw_everywhere(const std::optional<Error>& error);
+  double patience_ = 300;
+};
+
+// How many processes mpirun, or srun, says it has started; nothing where none did.
+struct Launch {
+  int rank = 0, size = 1;
+  std::string by;  // "mpirun", "srun"
+};
+std::optional<Launch> launch();
+
+// This process alone, whoever started it.
+std::unique_ptr<Communicator> alone();
+// The ranks as they were started. Error where there are several and they cannot find each other.
+std::unique_ptr<Communicator> all_ranks();
+// In mpi.cc, or without_mpi.cc.
+std::unique_ptr<Communicator> mpi_ranks(const Launch& launch);
+bool has_mpi();
+
+// What must be the same on all ranks, by name: options, text, version. Error names the first difference and whose it is.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+void require_agreement(Communicator& world, const Facts& facts);
+
+// Threads for each rank where nothing else is said: the cores it may run on, shared with the other ranks of its host
+// that may run on them too.
+int threads_of_rank(Communicator& world);
+
+}  // namespace longshot

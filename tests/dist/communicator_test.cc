@@ -1,0 +1,108 @@
+#include "dist/communicator.h"
+
+#include <gmock/gmock.h>
+
+#include "dist/ranks.h"
+
+namespace longshot {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class Ranks : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, Ranks, testing::Values(1, 2, 3, 5, 8));
+
+TEST_P(Ranks, AllGetWhatRankZeroHas) {
+  const auto errors = on_ranks(GetParam(), [](Communicator& world) {
+    EXPECT_EQ(world.broadcast(world.is_root() ? std::string(3000, 'x') + "end" : "mine"),
+              std::string(3000, 'x') + "end");
+    world.barrier();
+    EXPECT_EQ(world.broadcast(std::string()), "");
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST_P(Ranks, TextsAreGatheredInOrder) {
+  const auto errors = on_ranks(GetParam(), [](Communicator& world) {
+    const auto text = [](int rank) { return std::string(static_cast<size_t>(rank), 'a'); };
+    const std::vector<std::string> all = world.gather(text(world.rank()));
+    ASSERT_EQ(all.size(), static_cast<size_t>(world.size()));
+    for (int r = 0; r < world.size(); ++r) EXPECT_EQ(all[static_cast<size_t>(r)], text(r));
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST_P(Ranks, AnErrorOfRankZeroIsEverybodys) {
+  const auto errors = on_ranks(GetParam(), [](Communicator& world) {
+    int calls = 0;
+    world.on_root([&] { ++calls; });
+    EXPECT_EQ(calls, world.is_root() ? 1 : 0);
+    try {
+      world.on_root([] { fail_usage("--out: no"); });
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), Error::Kind::kUsage);
+      throw;
+    }
+  });
+  EXPECT_THAT(errors, Each("--out: no"));
+}
+
+TEST_P(Ranks, TheFirstDifferenceIsNamed) {
+  const auto errors = on_ranks(GetParam(), [](Communicator& world) {
+    const bool odd = world.rank() == world.size() - 1 && world.size() > 1;
+    require_agreement(world, {{"--lr", "0.1"}, {"--dim", odd ? "64" : "32"}, {"version", odd ? "2" : "1"}});
+  });
+  if (GetParam() == 1) {
+    EXPECT_THAT(errors, Each(""));
+    return;
+  }
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("--dim is 32 on rank 0 (thread-0), but 64 on rank"),
+                                 HasSubstr(fmt::format("rank {}", GetParam() - 1)))));
+}
+
+TEST(Communicator, ASilentRankIsNamed) {
+  const auto errors = on_ranks(3, [](Communicator& world) {
+    if (world.rank() == 1) return;
+    world.set_patience(0.2);
+    world.gather("here");
+  });
+  EXPECT_EQ(errors[1], "");
+  for (const size_t r : {0, 2})
+    EXPECT_THAT(errors[r], AllOf(HasSubstr("nothing from rank 1 (thread-1) for"), HasSubstr("--rank-timeout")));
+}
+
+TEST(Communicator, RanksEndTogetherOnlyWithTheSameWords) {
+  on_ranks(3, [](Communicator& world) { EXPECT_TRUE(world.all_end_with("no such file", 5)); });
+  on_ranks(3,
+           [](Communicator& world) { EXPECT_FALSE(world.all_end_with(world.is_root() ? "disk full" : "stopped", 5)); });
+  on_ranks(2, [](Communicator& world) {
+    if (!world.is_root()) return;
+    EXPECT_FALSE(world.all_end_with("disk full", 0.1));
+  });
+}
+
+TEST(Communicator, KnowsWhoStartedIt) {
+  ::unsetenv("OMPI_COMM_WORLD_SIZE"), ::unsetenv("PMI_SIZE"), ::unsetenv("SLURM_STEP_NUM_TASKS");
+  EXPECT_FALSE(launch());
+  EXPECT_TRUE(all_ranks()->is_alone());
+  ::setenv("SLURM_STEP_NUM_TASKS", "4", 1), ::setenv("SLURM_PROCID", "3", 1);
+  EXPECT_EQ(launch()->by, "srun");
+  EXPECT_EQ(launch()->rank, 3);
+  EXPECT_EQ(launch()->size, 4);
+  ::setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+  EXPECT_TRUE(all_ranks()->is_alone());
+  ::unsetenv("SLURM_STEP_NUM_TASKS"), ::unsetenv("SLURM_PROCID");
+}
+
+TEST(Communicator, ThreadsAreSharedByTheRanksOfAHost) {
+  const int alone_threads = threads_of_rank(*alone());
+  EXPECT_GE(alone_threads, 1);
+  on_ranks(3, [&](Communicator& world) { EXPECT_EQ(threads_of_rank(world), alone_threads); });  // a host each
+}
+
+}  // namespace
+}  // namespace longshot
