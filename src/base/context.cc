@@ -35,12 +35,23 @@ Pool& Context::pool() {
   return *pool_;
 }
 
-void Context::run_tasks(int64_t n, BodyRef<int64_t, int> body) { pool().run(n, active_, body); }
+void Context::between() {
+  if (!between_ || is_between_) return;
+  is_between_ = true;
+  between_();
+  is_between_ = false;
+}
+
+void Context::run_tasks(int64_t n, BodyRef<int64_t, int> body) {
+  pool().run(n, active_, body);
+  between();
+}
 
 void Context::run_ranges(int64_t n, int64_t grain, BodyRef<int64_t, int64_t, int> body) {
   const int64_t parts = std::clamp<int64_t>(n / std::max<int64_t>(grain, 1), n > 0 ? 1 : 0, active_);
   const auto part = [&](int64_t p, int thread) { body(n * p / parts, n * (p + 1) / parts, thread); };
   pool().run(parts, active_, part);
+  between();
 }
 
 std::span<float> Context::scratch(int64_t floats) {

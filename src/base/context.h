@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -75,17 +76,24 @@ class Context {
   // Memory for one kernel's call, which must not call another that asks for it. It only grows, and keeps nothing.
   std::span<float> scratch(int64_t floats);
 
+  // f() is called between loops, on the calling thread, and may run loops itself: what must be looked after now and then
+  // while others compute. Empty: nothing.
+  void call_between(std::function<void()> f) { between_ = std::move(f); }
+
   Zones zones{};  // seconds in each
 
  private:
   void run_tasks(int64_t n, BodyRef<int64_t, int> body);
   void run_ranges(int64_t n, int64_t grain, BodyRef<int64_t, int64_t, int> body);
   Pool& pool();
+  void between();
 
   int threads_, active_;
   Precision precision_ = Precision::kF32;
   std::unique_ptr<Pool> pool_;
   std::optional<CoreShare> share_;
+  std::function<void()> between_;
+  bool is_between_ = false;
   Workspace memory_;
   std::span<float> scratch_;
 };

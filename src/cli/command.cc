@@ -93,6 +93,8 @@ void catch_stop_signals() {
   (void)std::signal(SIGTERM, on_stop_signal);
 }
 
+void catch_forwarded_signal() { (void)std::signal(SIGUSR1, on_stop_signal); }
+
 int run_command(const CommandEntry& entry, const std::vector<std::string>& argv, std::unique_ptr<Communicator>& world) {
   const std::unique_ptr<Command> command = entry.make();
   Options options;

@@ -190,7 +190,8 @@ class Experiment {
     const RunDir run = dir_.run(plan.name);
     const fs::path path = run.equal_time();
     if (fs::exists(path)) return read_fields<EqualTime>(read_json(path), path.string()).steps;
-    Transformer model(plan.model, true);
+    Transformer model(plan.model, true, Transformer::Memory::kMemory,
+                      Trainer::shared_gradients(plan.train, plan.model.length, nullptr));
     model.initialize(context_, plan.train.seed);
     Trainer trial(context_, {.model = model, .tokens = tokens_.split("train")}, plan.train);
     const auto fitting = static_cast<int64_t>(config_.equal_time / trial.seconds_per_step());

@@ -52,7 +52,8 @@ void measure(Context& context, const TokenSet& tokens, const SpeedSubject& subje
   for (Series& series : all) {
     if (watch.should_stop()) throw Stopped();
     if (series.work == "training") {
-      Transformer model(plan.model, true);
+      Transformer model(plan.model, true, Transformer::Memory::kMemory,
+                      Trainer::shared_gradients(plan.train, plan.model.length, nullptr));
       model.initialize(context, plan.train.seed);
       Trainer trainer(context, {.model = model, .tokens = tokens.split("train")}, plan.train);
       series.rates.push_back(static_cast<double>(trainer.tokens_per_step()) / trainer.seconds_per_step());

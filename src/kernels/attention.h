@@ -14,6 +14,7 @@
 #include <span>
 
 #include "base/context.h"
+#include "base/groups.h"
 #include "base/view.h"
 #include "kernels/attention_keys.h"
 
@@ -81,6 +82,7 @@ struct AttentionOptions {
   ScoreTerm* term = nullptr;
   float dropout = 0;
   uint64_t dropout_key = 0;
+  int64_t dropout_heads = 0;  // of the sequences in front of these: dropout goes by place in the whole batch
   // Far keys are left out once the probability they could hold is proven to be at most this. 0: never.
   // Takes effect for biases whose tail has a bound (kLinear with positive slopes).
   float epsilon = 0;
@@ -120,7 +122,10 @@ struct AttentionForwardResult {
 struct AttentionGradients {
   ConstHeads d_out;
   Heads d_q, d_k, d_v;
-  Mat d_bias;  // where the bias wants it: like its table; kLinear: [H, n], n > every distance
+  // Where the bias wants it: like its table; kLinear: [H, n], n > every distance. With groups of tokens one below the
+  // other, [groups H, n].
+  Mat d_bias;
+  RowGroups groups = {};
 };
 
 // d_q, d_k, d_v = and d_bias += from d_out.

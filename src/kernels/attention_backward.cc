@@ -199,9 +199,10 @@ void add_to(float* to, const float* from, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
-// A head of keys is one task, unless there are too few heads for the threads.
+// A head of keys is one task, unless a sequence has too few heads for the threads. How many sequences there are does not
+// count: each has the same bits whatever others stand beside it.
 int64_t parts_of_a_head(const AttentionShape& shape, int64_t keys, int threads) {
-  const int64_t heads = shape.sequences * shape.stored_heads(), wanted = 2 * int64_t{threads};
+  const int64_t heads = shape.stored_heads(), wanted = 2 * int64_t{threads};
   return heads >= wanted ? 1 : std::clamp<int64_t>(tiles_of(keys, kKeyTile), 1, tiles_of(wanted, heads));
 }
 
@@ -260,10 +261,18 @@ void attention_backward(Context& context, const AttentionShape& shape, const Att
     });
   }
   if (!wants_bias) return;
-  for (int64_t i = 0; i < heads * parts * shape.group(); ++i) {
+  const RowGroups& groups = gradients.groups;
+  const int64_t per_sequence = shape.stored_heads() * parts * shape.group();
+  int64_t row = 0;  // of the group's first head
+  size_t group = 0;
+  for (int64_t i = 0; i < shape.sequences * per_sequence; ++i) {
+    while (group + 1 < groups.groups.size() &&
+           i / per_sequence * shape.queries >= groups.groups[group].end - groups.begin) {
+      ++group, row += shape.heads;
+    }
     const int64_t key_head = i / (parts * shape.group()) % shape.stored_heads();
-    add_to(gradients.d_bias.row(key_head * shape.group() + i % shape.group()), memory.d_bias + i * task.d_bias_stride,
-           gradients.d_bias.cols);
+    add_to(gradients.d_bias.row(row + key_head * shape.group() + i % shape.group()),
+           memory.d_bias + i * task.d_bias_stride, gradients.d_bias.cols);
   }
 }
 

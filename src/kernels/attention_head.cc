@@ -84,7 +84,7 @@ void HeadBias::fold(const ScoreTile& t, const float* room, float* d_bias) const 
 HeadScores::HeadScores(const AttentionOptions& options, const Head& h, int64_t gradient_columns)
     : bias_(options, h.head, gradient_columns), term_(options.term), head_(h) {
   if (options.dropout <= 0) return;
-  dropout_key_ = mix64(options.dropout_key ^ static_cast<uint64_t>(h.index));
+  dropout_key_ = mix64(options.dropout_key ^ static_cast<uint64_t>(options.dropout_heads + h.index));
   dropout_threshold_ = static_cast<uint32_t>(std::min(options.dropout * 4294967296.0, 4294967295.0));
   dropout_scale_ = 1.0f / (1.0f - options.dropout);
 }

@@ -62,6 +62,7 @@ Bf16Path choose_path() {
 // Products of packed tiles.
 struct TileKernel {
   static constexpr int64_t kHeight = 128, kDepth = 512;
+  static constexpr bool kAddsLast = false;
   bool tiles;
 
   static int64_t steps(int64_t depth) { return (depth + kTileDepth - 1) / kTileDepth; }
@@ -326,6 +327,10 @@ int64_t tile_product_floats(int64_t m, int64_t n, int64_t k) {
 
 void multiply_packed_tiles(Context& context, const Product& g, bool tiles) {
   multiply(context, g, TileKernel{.tiles = tiles});
+}
+
+void multiply_packed_tiles_by_groups(Context& context, const Product& g, const RowGroups& groups, bool tiles) {
+  multiply_by_groups(context, g, groups, TileKernel{.tiles = tiles});
 }
 
 }  // namespace longshot

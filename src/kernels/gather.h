@@ -2,6 +2,7 @@
 #pragma once
 #include <cstring>
 #include <span>
+#include <vector>
 
 #include "base/context.h"
 #include "base/view.h"
@@ -18,6 +19,9 @@ void gather(Context& context, const Weight& from, RowList rows, float scale, Mat
 void scatter(Context& context, ConstMat from, RowList rows, float scale, Mat to);
 // to[rows[i]] += scale from[i]. A row may come twice: threads share out columns, so that the order of sums is fixed.
 void scatter_add(Context& context, ConstMat from, RowList rows, float scale, Mat to);
+// The same by groups of the rows of `from`. `order` is room that is used again.
+void scatter_add(Context& context, ConstMat from, RowList rows, float scale, Mat to, const RowGroups& groups,
+                 std::vector<uint64_t>& order);
 
 // to[r] = from[row_of(r)]
 template <class F>

@@ -13,6 +13,7 @@ constexpr int64_t kHeight = 48;  // a multiple of kPanel
 
 // Products of floats by tile_product. Rows of A are read in place, columns of A^T are copied first.
 struct FloatKernel {
+  static constexpr bool kAddsLast = true;
   bool rounded = false;  // operands are rounded to bf16 while they are copied
 
   static Shares::Most most() { return {product_blocking().rows, kHeight}; }
@@ -148,6 +149,15 @@ void gemm_nn(Context& context, ConstMat a, const Panels& b, Mat c) {
 void gemm_tn(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate) {
   assert(a.rows == b.rows);
   multiply(context, {Form::kTN, a, b, c, a.cols, b.cols, a.rows, accumulate});
+}
+void gemm_tn(Context& context, ConstMat a, ConstMat b, Mat c, const RowGroups& groups) {
+  assert(a.rows == b.rows && c.rows == a.cols && c.cols == b.cols && a.rows == groups.end() - groups.begin);
+  const Product g{Form::kTN, a, b, c, a.cols, b.cols, a.rows, true};
+  if (g.m == 0 || g.n == 0 || g.k == 0) return;
+  const ZoneTimer timer(context, Zone::kGemm);
+  if (context.precision() == Precision::kF32) return multiply_by_groups(context, g, groups, FloatKernel{});
+  if (bf16_path() == Bf16Path::kRounded) return multiply_by_groups(context, g, groups, FloatKernel{.rounded = true});
+  multiply_packed_tiles_by_groups(context, g, groups, bf16_path() == Bf16Path::kTiles);
 }
 
 }  // namespace longshot

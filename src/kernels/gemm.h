@@ -3,6 +3,7 @@
 // small (docs/performance.md).
 #pragma once
 #include "base/context.h"
+#include "base/groups.h"
 #include "base/view.h"
 #include "kernels/panels.h"
 
@@ -14,6 +15,8 @@ void gemm_nt(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate = 
 void gemm_nn(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate = false);
 // c = a^T b:  a[k, m], b[k, n], c[m, n]. Its weight's gradient: dW += dy^T x.
 void gemm_tn(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate = false);
+// c += a^T b by groups of rows (base/groups.h).
+void gemm_tn(Context& context, ConstMat a, ConstMat b, Mat c, const RowGroups& groups);
 
 // The same with a stored matrix for B.
 void gemm_nt(Context& context, ConstMat a, const Panels& b, Mat c);

@@ -4,9 +4,11 @@
 #include <algorithm>
 
 #include "base/context.h"
+#include "base/groups.h"
 #include "base/view.h"
 #include "kernels/panels.h"
 #include "kernels/tile_product.h"
+#include "kernels/update.h"
 
 namespace longshot {
 
@@ -73,6 +75,7 @@ struct Shares {
 
 // Products of packed tiles of bf16, by AMX or by pairs. REQUIRES: the CPU has it.
 void multiply_packed_tiles(Context& context, const Product& g, bool tiles);
+void multiply_packed_tiles_by_groups(Context& context, const Product& g, const RowGroups& groups, bool tiles);
 
 // A kernel has
 //   Shares::Most most()                   rows of its register block and of the blocks threads take
@@ -82,6 +85,7 @@ void multiply_packed_tiles(Context& context, const Product& g, bool tiles);
 //   int64_t thread_floats(depth)          of a thread's own memory
 //   void pack(g, step, range, packed)     packs these panels of the step
 //   void multiply(g, step, block)         the block's share of C
+//   bool kAddsLast                        with `accumulate` a step is summed from zero and then added to C
 template <class Kernel>
 void multiply(Context& context, const Product& g, const Kernel& kernel) {
   constexpr int64_t kPackedFloats = 1 << 18;  // of B: they stay in the second cache
@@ -112,6 +116,132 @@ void multiply(Context& context, const Product& g, const Kernel& kernel) {
       });
     }
   }
+}
+
+// c += a^T b, with the sum over rows made by groups. All of B is packed for some columns; then a thread makes the whole
+// tree for a block of C in memory of its own.
+template <class Kernel>
+class GroupedProduct {
+ public:
+  GroupedProduct(Context& context, const Product& g, const RowGroups& groups, const Kernel& kernel)
+      : context_(context), g_(g), groups_(groups), kernel_(kernel), depth_(groups.depth()) {
+    const int64_t panels = (g.n + kPanel - 1) / kPanel;
+    panel_floats_ = all_panel_floats();
+    panels_ = std::clamp<int64_t>(kPackedFloats / panel_floats_, 1, std::min(panels, kMostPanels));
+    sum_floats_ = kernel.most().height * panels_ * kPanel;
+    own_floats_ = 0;
+    const auto leaf = [&](int64_t, int64_t count, int) {
+      own_floats_ = std::max(own_floats_, round_up(kernel.thread_floats(kernel.depth(count)), kPanel));
+    };
+    sum_by_groups(groups, leaf, [](int, int) {});
+    thread_floats_ = own_floats_ + depth_ * sum_floats_;
+    packed_ = context.scratch(panels_ * panel_floats_ + context.threads() * thread_floats_).data();
+  }
+
+  void run() {
+    for (int64_t j = 0; j < g_.n; j += panels_ * kPanel) {
+      const int64_t columns = std::min(panels_ * kPanel, g_.n - j);
+      pack(j, columns);
+      const Shares shares(g_.m, (columns + kPanel - 1) / kPanel, kernel_.most(), context_.active());
+      context_.tasks(shares.count(), [&](int64_t i, int thread) {
+        const auto [first, last] = shares.rows_of(i);
+        const auto [panel, end] = shares.panels_of(i);
+        if (first < last)
+          block({first, last - first}, {panel, std::min(end * kPanel, columns) - panel * kPanel, j}, thread);
+      });
+    }
+  }
+
+ private:
+  static constexpr int64_t kPackedFloats = 1 << 22, kMostPanels = 32;
+  struct Rows {
+    int64_t first, count;
+  };
+  struct Columns {
+    int64_t panel, count, j;  // first panel of those packed, columns, the column of C where packed ones begin
+  };
+
+  // f(first row, depth) of every step of the inner dimension.
+  template <class F>
+  void steps_of(int64_t first, int64_t count, F&& f) const {
+    const int64_t depth = kernel_.depth(count);
+    for (int64_t k = 0; k < count; k += depth) f(first + k, std::min(depth, count - k));
+  }
+  int64_t all_panel_floats() const {
+    int64_t sum = 0;
+    const auto leaf = [&](int64_t first, int64_t count, int) {
+      steps_of(first, count, [&](int64_t, int64_t depth) { sum += kernel_.panel_floats(depth); });
+    };
+    sum_by_groups(groups_, leaf, [](int, int) {});
+    return sum;
+  }
+
+  // Steps one after the other, the panels of each together.
+  void pack(int64_t j, int64_t columns) {
+    const int64_t panels = (columns + kPanel - 1) / kPanel, together = Shares::kTogether;
+    context_.tasks((panels + together - 1) / together, [&](int64_t i) {
+      const int64_t first = i * together, last = std::min(first + together, panels);
+      float* to = packed_;
+      const auto leaf = [&](int64_t row, int64_t count, int) {
+        steps_of(row, count, [&](int64_t k, int64_t depth) {
+          kernel_.pack(g_, {j, columns, k, depth}, {first, last}, to + first * kernel_.panel_floats(depth));
+          to += panels * kernel_.panel_floats(depth);
+        });
+      };
+      sum_by_groups(groups_, leaf, [](int, int) {});
+    });
+  }
+
+  // Rows and columns of C.
+  void block(Rows rows, Columns columns, int thread) const {
+    float* own = packed_ + panels_ * panel_floats_ + thread * thread_floats_;
+    const int64_t width = round_up(columns.count, kPanel), all = panels_of(columns.j);
+    const auto sum = [&](int i) { return Mat(own + own_floats_ + i * sum_floats_, rows.count, columns.count, width); };
+    const float* b = packed_;
+    int64_t first = groups_.begin;
+    int top = 0;
+    for (const RowGroup& group : groups_.groups) {
+      const int64_t count = group.end - first;
+      // What one step makes can go straight to the sum it is merged with.
+      const bool direct = Kernel::kAddsLast && top > 0 && group.merges > 0 && kernel_.depth(count) >= count;
+      Product part = g_;
+      part.a = g_.a.rows_from(first - groups_.begin, count).cols_from(rows.first, rows.count);
+      part.c = sum(direct ? top - 1 : top), part.accumulate = direct;
+      part.m = rows.count, part.n = columns.count, part.k = count;
+      steps_of(0, count, [&](int64_t k, int64_t depth) {
+        const float* packed = b + columns.panel * kernel_.panel_floats(depth);
+        kernel_.multiply(part, {0, columns.count, k, depth}, {0, rows.count, packed, own});
+        b += all * kernel_.panel_floats(depth);
+      });
+      if (count == 0 && !direct) fill(part.c, 0.0f);
+      if (!direct) ++top;
+      for (int m = direct ? 1 : 0; m < group.merges && top > 1; ++m, --top) add(sum(top - 1), sum(top - 2));
+      first = group.end;
+    }
+    add(sum(0), g_.c.rows_from(rows.first, rows.count).cols_from(columns.j + columns.panel * kPanel, columns.count));
+  }
+  int64_t panels_of(int64_t j) const { return (std::min(panels_ * kPanel, g_.n - j) + kPanel - 1) / kPanel; }
+  static void fill(Mat x, float value) {
+    for (int64_t r = 0; r < x.rows; ++r) std::fill_n(x.row(r), x.cols, value);
+  }
+  static void add(Mat from, Mat to) {
+    for (int64_t r = 0; r < to.rows; ++r) add_floats(from.row(r), to.row(r), to.cols);
+  }
+
+  Context& context_;
+  const Product& g_;
+  const RowGroups& groups_;
+  const Kernel& kernel_;
+  int depth_;
+  int64_t panels_;        // that are packed together
+  int64_t panel_floats_;  // of all steps
+  int64_t sum_floats_, own_floats_, thread_floats_;
+  float* packed_;
+};
+
+template <class Kernel>
+void multiply_by_groups(Context& context, const Product& g, const RowGroups& groups, const Kernel& kernel) {
+  GroupedProduct<Kernel>(context, g, groups, kernel).run();
 }
 
 // Equal steps, none longer than `most`.

@@ -1,5 +1,6 @@
 #include "kernels/product.h"
 
+#include <algorithm>
 #include <cassert>
 
 #include "kernels/bf16.h"
@@ -7,6 +8,7 @@
 #include "kernels/gemm.h"
 #include "kernels/int8_product.h"
 #include "kernels/tile_product.h"
+#include "kernels/update.h"
 
 namespace longshot {
 
@@ -32,6 +34,34 @@ void product_transposed(Context& context, ConstMat x, const Weight& w, Mat y, bo
   gemm_nn(context, x, w.stored, y);
 }
 
-void product_gradient(Context& context, ConstMat dy, ConstMat x, Mat dw) { gemm_tn(context, dy, x, dw, true); }
+void product_gradient(Context& context, ConstMat dy, ConstMat x, Mat dw, const RowGroups& groups) {
+  if (groups.plain()) return gemm_tn(context, dy, x, dw, true);
+  gemm_tn(context, dy, x, dw, groups);
+}
+
+namespace {
+
+constexpr int64_t kRowGrain = 16;
+
+void clear_rows(Context& context, Mat x) {
+  context.ranges(x.rows, kRowGrain, [&](int64_t begin, int64_t end) {
+    std::fill(x.row(begin), x.row(begin) + (end - begin) * x.cols, 0.0f);
+  });
+}
+void add_rows(Context& context, ConstMat from, Mat to) {
+  context.ranges(to.rows, kRowGrain, [&](int64_t begin, int64_t end) {
+    add_floats(from.row(begin), to.row(begin), (end - begin) * to.cols);
+  });
+}
+
+}  // namespace
+
+void GradientPieces::add(Context& context, const GroupPiece& piece, ConstMat dy, ConstMat x) {
+  if (!piece.goes_on) ++top_;
+  const Mat to = sum(top_ - 1);
+  if (top_ > 1 && !piece.goes_on) clear_rows(context, to);
+  product_gradient(context, dy, x, to, piece.groups);
+  for (int m = 0; m < piece.merges && top_ > 1; ++m, --top_) add_rows(context, sum(top_ - 1), sum(top_ - 2));
+}
 
 }  // namespace longshot

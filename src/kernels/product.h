@@ -1,6 +1,7 @@
 // Products with parameter matrices: the one place where the model meets how weights are stored.
 #pragma once
 #include "base/context.h"
+#include "base/groups.h"
 #include "base/view.h"
 #include "kernels/panels.h"
 
@@ -23,7 +24,25 @@ struct Weight {
 void product(Context& context, ConstMat x, const Weight& w, Mat y);
 // y = x W, or y += with `accumulate`:   x[n, out], y[n, in]
 void product_transposed(Context& context, ConstMat x, const Weight& w, Mat y, bool accumulate = false);
-// dW += dy^T x:   dy[n, out], x[n, in], dW[out, in]
-void product_gradient(Context& context, ConstMat dy, ConstMat x, Mat dw);
+// dW += dy^T x:   dy[n, out], x[n, in], dW[out, in]; by groups of rows where there are several
+void product_gradient(Context& context, ConstMat dy, ConstMat x, Mat dw, const RowGroups& groups = {});
+
+// A gradient whose rows come in pieces of a tree: their sums are made in dW, which is 0 before, and in further matrices.
+class GradientPieces {
+ public:
+  // Floats of `room` for a gradient of so many, cut into pieces of at most `rows` rows.
+  static int64_t room(const RowGroups& groups, int64_t rows, int64_t floats) {
+    return (depth_of_pieces(groups, rows) - 1) * floats;
+  }
+  GradientPieces(Mat dw, float* room) : dw_(dw), room_(room) {}  // dense rows
+  // dW += dy^T x of the next piece.
+  void add(Context& context, const GroupPiece& piece, ConstMat dy, ConstMat x);
+
+ private:
+  Mat sum(int i) const { return i == 0 ? dw_ : Mat(room_ + (i - 1) * dw_.rows * dw_.cols, dw_.rows, dw_.cols); }
+  Mat dw_;
+  float* room_;
+  int top_ = 0;
+};
 
 }  // namespace longshot

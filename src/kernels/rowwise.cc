@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "kernels/update.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace longshot {
@@ -347,6 +348,8 @@ namespace {
 
 constexpr int64_t kRowGrain = 16, kColumnGrain = 64;  // least work of a thread
 
+void add_to(std::span<const float> from, std::span<float> to) { add_floats(from.data(), to.data(), std::ssize(to)); }
+
 // f(first, count) over the rows of a matrix.
 template <class F>
 void split_rows(Context& context, int64_t rows, F&& f) {
@@ -368,9 +371,36 @@ void norm_backward(Context& context, const Norm& norm, ConstMat dy, const NormIn
      dx.rows_from(r, n));
   });
 }
-void norm_backward_weights(Context& context, ConstMat dy, const NormInput& input, const NormGradient& gradient) {
-  context.ranges(dy.cols, kColumnGrain, [&](int64_t first, int64_t last) {
-    HWY_DYNAMIC_DISPATCH(NormBackwardWeights)(dy, input, gradient, first, last);
+void norm_backward_weights(Context& context, ConstMat dy, const NormInput& input, const NormGradient& gradient,
+                           const RowGroups& groups) {
+  const int64_t cols = dy.cols;
+  const auto rows = [&](int64_t r, int64_t n, const NormGradient& to, int64_t first, int64_t last) {
+    const auto at = static_cast<size_t>(r);
+    const NormInput part{input.x.rows_from(r, n), {input.stats.mean.subspan(at), input.stats.rstd.subspan(at)}};
+    HWY_DYNAMIC_DISPATCH(NormBackwardWeights)(dy.rows_from(r, n), part, to, first, last);
+  };
+  if (groups.plain()) {
+    return context.ranges(cols, kColumnGrain,
+                          [&](int64_t first, int64_t last) { rows(0, dy.rows, gradient, first, last); });
+  }
+  const std::span<float> sums = context.scratch(2 * groups.depth() * cols);  // [depth, weight and bias, C]
+  const auto sum = [&](int i) {
+    return NormGradient{part(sums, 2 * i * cols, cols),
+                        part(sums, (2 * i + 1) * cols, gradient.bias.empty() ? 0 : cols)};
+  };
+  context.ranges(cols, kColumnGrain, [&](int64_t first, int64_t last) {
+    const auto columns = [&](std::span<float> x) { return x.empty() ? x : part(x, first, last - first); };
+    const auto add = [&](const NormGradient& from, const NormGradient& to) {
+      add_to(columns(from.weight), columns(to.weight));
+      add_to(columns(from.bias), columns(to.bias));
+    };
+    const auto leaf = [&](int64_t r, int64_t n, int i) {
+      std::ranges::fill(columns(sum(i).weight), 0.0f);
+      std::ranges::fill(columns(sum(i).bias), 0.0f);
+      rows(r, n, sum(i), first, last);
+    };
+    sum_by_groups(groups, leaf, [&](int into, int from) { add(sum(from), sum(into)); });
+    add(sum(0), gradient);
   });
 }
 void add_residual(Context& context, ConstMat x, const Branch& branch, Mat out) {
@@ -395,9 +425,23 @@ void clip_backward(Context& context, ConstMat y, float limit, Mat dy) {
     HWY_DYNAMIC_DISPATCH(ClipBackward)(y.rows_from(r, n), limit, dy.rows_from(r, n));
   });
 }
-void column_sums(Context& context, ConstMat x, std::span<float> sums) {
+void column_sums(Context& context, ConstMat x, std::span<float> sums, const RowGroups& groups) {
+  const auto rows = [&](int64_t r, int64_t n, float* to, int64_t first, int64_t last) {
+    HWY_DYNAMIC_DISPATCH(ColumnSums)(x.rows_from(r, n), first, last, to);
+  };
+  if (groups.plain()) {
+    return context.ranges(x.cols, kColumnGrain,
+                          [&](int64_t first, int64_t last) { rows(0, x.rows, sums.data(), first, last); });
+  }
+  const std::span<float> all = context.scratch(groups.depth() * x.cols);  // [depth, C]
   context.ranges(x.cols, kColumnGrain, [&](int64_t first, int64_t last) {
-    HWY_DYNAMIC_DISPATCH(ColumnSums)(x, first, last, sums.data());
+    const auto sum = [&](int i) { return part(all, i * x.cols + first, last - first); };
+    const auto leaf = [&](int64_t r, int64_t n, int i) {
+      std::ranges::fill(sum(i), 0.0f);
+      rows(r, n, all.data() + i * x.cols, first, last);
+    };
+    sum_by_groups(groups, leaf, [&](int into, int from) { add_to(sum(from), sum(into)); });
+    add_to(sum(0), part(sums, first, last - first));
   });
 }
 void activation_forward(Context& context, const ActivationStep& f, Mat pre, Mat act) {

@@ -7,6 +7,7 @@
 
 #include "base/choice.h"
 #include "base/context.h"
+#include "base/groups.h"
 #include "base/view.h"
 
 namespace longshot {
@@ -16,9 +17,11 @@ struct Dropout {
   float rate = 0;
   uint64_t key = 0;
   int64_t first_row = 0;          // of the matrix at hand, in the whole
-  const int32_t* rows = nullptr;  // where its rows are anywhere: of each, in the whole
-  int64_t row(int64_t r) const { return rows ? rows[r] : first_row + r; }
-  Dropout block(int64_t first) const { return {rate, key, first_row + first, rows ? rows + first : nullptr}; }
+  const int32_t* rows = nullptr;  // where its rows are anywhere: of each, from first_row on
+  int64_t row(int64_t r) const { return first_row + (rows ? rows[r] : r); }
+  Dropout block(int64_t first) const {
+    return rows ? Dropout{rate, key, first_row, rows + first} : Dropout{rate, key, first_row + first};
+  }
 };
 
 // y = weight * (x - mean) * rstd + bias, with mean and 1 / standard deviation of each row; RMS norm has mean = 0.
@@ -43,8 +46,9 @@ struct NormInput {
   NormStats stats;
 };
 void norm_backward(Context& context, const Norm& norm, ConstMat dy, const NormInput& input, Mat dx);
-// d_weight[c] += sum_r dy xhat,  d_bias[c] += sum_r dy
-void norm_backward_weights(Context& context, ConstMat dy, const NormInput& input, const NormGradient& gradient);
+// d_weight[c] += sum_r dy xhat,  d_bias[c] += sum_r dy;  by groups of rows where there are several
+void norm_backward_weights(Context& context, ConstMat dy, const NormInput& input, const NormGradient& gradient,
+                           const RowGroups& groups = {});
 
 // The output of a branch, before it joins the residual stream: drop(y + bias).
 struct Branch {
@@ -62,8 +66,8 @@ void add_bias(Context& context, Mat x, const float* bias);
 void clip(Context& context, Mat x, float limit);
 // dy = 0 where clip() left y at its limit
 void clip_backward(Context& context, ConstMat y, float limit, Mat dy);
-// sums[c] += sum_r x[r][c]
-void column_sums(Context& context, ConstMat x, std::span<float> sums);
+// sums[c] += sum_r x[r][c];  by groups of rows where there are several
+void column_sums(Context& context, ConstMat x, std::span<float> sums, const RowGroups& groups = {});
 
 enum class Activation { kRelu, kGelu, kGeluExact, kSwiglu };
 constexpr Choice<Activation> kActivations[] = {{"relu", Activation::kRelu},

@@ -52,6 +52,19 @@ void SgdUpdate(const Sgd& o, const UpdateRange& r) {
   });
 }
 
+void AddFloats(const float* from, float* to, int64_t n) {
+  for_columns(n, [&](auto d, int64_t i)
+                     HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(d, to + i), hn::LoadU(d, from + i)), d, to + i); });
+}
+
+void MoveFloats(float* from, float* to, int64_t n) {
+  for_columns(n, [&](auto d, int64_t i) HWY_ATTR {
+    const auto sum = hn::Add(hn::LoadU(d, to + i), hn::LoadU(d, from + i));
+    hn::StoreU(hn::Add(sum, hn::Zero(d)), d, to + i);
+    hn::StoreU(hn::Zero(d), d, from + i);
+  });
+}
+
 double SumOfSquares(const float* x, int64_t n) {
   double total = 0;
   constexpr int64_t kBlock = 4096;  // short enough for a float sum to be good
@@ -77,11 +90,15 @@ namespace longshot {
 HWY_EXPORT(AdamWUpdate);
 HWY_EXPORT(NagUpdate);
 HWY_EXPORT(SgdUpdate);
+HWY_EXPORT(AddFloats);
+HWY_EXPORT(MoveFloats);
 HWY_EXPORT(SumOfSquares);
 
 void adamw_update(const AdamW& o, const UpdateRange& r) { HWY_DYNAMIC_DISPATCH(AdamWUpdate)(o, r); }
 void nag_update(const Nag& o, const UpdateRange& r) { HWY_DYNAMIC_DISPATCH(NagUpdate)(o, r); }
 void sgd_update(const Sgd& o, const UpdateRange& r) { HWY_DYNAMIC_DISPATCH(SgdUpdate)(o, r); }
+void add_floats(const float* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(AddFloats)(from, to, n); }
+void move_floats(float* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(MoveFloats)(from, to, n); }
 double sum_of_squares(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumOfSquares)(x, n); }
 
 }  // namespace longshot

@@ -1,4 +1,4 @@
-// What an optimizer does to a flat range of parameters. Serial; the caller cuts the block into ranges.
+// What an optimizer does to a flat range of parameters, and sums of ranges. Serial; the caller cuts the block into ranges.
 // Every update also clears the gradient, so that the next step can accumulate.
 #pragma once
 #include <cstdint>
@@ -35,6 +35,10 @@ struct Sgd {
 };
 void sgd_update(const Sgd& o, const UpdateRange& r);
 
+// to += from
+void add_floats(const float* from, float* to, int64_t n);
+// to += from, from = 0. No -0 comes out: a sum made in parts has the bits of one that was added to 0.
+void move_floats(float* from, float* to, int64_t n);
 double sum_of_squares(const float* x, int64_t n);
 
 }  // namespace longshot

@@ -24,6 +24,18 @@ Initializer xavier_uniform(int64_t out, int64_t in) {
   return [bound](int64_t, double z) { return static_cast<float>(bound * std::erf(z / std::sqrt(2.0))); };
 }
 
+// The tree over rows picked from a whole, whose numbers `rows` are ascending; all as one group where there is no tree.
+RowGroups groups_of(const RowGroups& whole, std::span<const int32_t> rows, std::vector<RowGroup>& groups) {
+  groups.clear();
+  size_t end = 0;
+  for (const RowGroup& g : whole.groups) {
+    while (end < rows.size() && rows[end] < g.end - whole.begin) ++end;
+    groups.push_back({static_cast<int64_t>(end), g.merges});
+  }
+  if (groups.empty()) groups.push_back({std::ssize(rows), 0});
+  return {groups};
+}
+
 }  // namespace
 
 AdaptiveBands add_adaptive_bands(const ModelConfig& config, Parameters& parameters) {
@@ -54,51 +66,52 @@ AdaptiveEmbedding::AdaptiveEmbedding(const ModelConfig& config, Parameters& para
   });
 }
 
-template <class F>
-void AdaptiveEmbedding::for_each_chunk(Context& context, const AdaptiveBand& band, std::span<const int32_t> tokens,
-                                       F f) {
-  size_t next = 0;
-  while (next < tokens.size()) {
-    places_.clear(), ids_.clear();
-    for (; next < tokens.size() && ids_.size() < kEmbeddingChunk; ++next) {
-      if (!band.contains(tokens[next])) continue;
-      places_.push_back(static_cast<int32_t>(next));
-      ids_.push_back(static_cast<int32_t>(tokens[next] - band.first));
-    }
-    if (ids_.empty()) return;
-    const Mat words(words_.data, static_cast<int64_t>(ids_.size()), band.dim);
-    gather(context, parameters_.weight(band.words), ids_, 1, words);
-    f(words);
+void AdaptiveEmbedding::find(const AdaptiveBand& band, std::span<const int32_t> tokens) {
+  places_.clear(), ids_.clear();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (!band.contains(tokens[i])) continue;
+    places_.push_back(static_cast<int32_t>(i));
+    ids_.push_back(static_cast<int32_t>(tokens[i] - band.first));
   }
 }
 
 // x_r = scale P W[id_r]
 void AdaptiveEmbedding::forward(Context& context, std::span<const int32_t> tokens, Mat x) {
   for (const AdaptiveBand& band : bands_) {
-    for_each_chunk(context, band, tokens, [&](Mat words) {
-      const Mat projected = projected_.rows_from(0, words.rows);
+    find(band, tokens);
+    for (int64_t first = 0; first < std::ssize(ids_); first += kEmbeddingChunk) {
+      const int64_t count = std::min(kEmbeddingChunk, std::ssize(ids_) - first);
+      const Mat words(words_.data, count, band.dim), projected = projected_.rows_from(0, count);
+      gather(context, parameters_.weight(band.words), part<const int32_t>(ids_, first, count), 1, words);
       product(context, words, parameters_.weight(band.projection), projected);
-      scatter(context, projected, places_, scale_, x);
-    });
+      scatter(context, projected, part<const int32_t>(places_, first, count), scale_, x);
+    }
   }
 }
 
 // With g = scale dx:  dP += g^T W[id],  dW[id] += g P
-void AdaptiveEmbedding::backward(Context& context, std::span<const int32_t> tokens, ConstMat dx) {
+void AdaptiveEmbedding::backward(Context& context, std::span<const int32_t> tokens, const Gradient& gradient) {
   for (const AdaptiveBand& band : bands_) {
-    for_each_chunk(context, band, tokens, [&](Mat words) {
-      const Mat g = projected_.rows_from(0, words.rows);
-      gather(context, dx, places_, scale_, g);
-      product_gradient(context, g, words, parameters_.grad_mat(band.projection));
-      // words is read no more: it takes g P
-      product_transposed(context, g, parameters_.weight(band.projection), words);
-      if (padding_rows_) {
-        for (int64_t i = 0; i < words.rows; ++i) {
-          if (ids_[static_cast<size_t>(i)] == kPaddingRow) std::fill_n(words.row(i), words.cols, 0.0f);
-        }
-      }
-      scatter_add(context, words, ids_, 1, parameters_.grad_mat(band.words));
-    });
+    find(band, tokens);
+    const RowGroups groups = groups_of(gradient.groups, places_, groups_);
+    const Mat d_projection = parameters_.grad_mat(band.projection);
+    const Mat d_words(gradient.room.data, std::ssize(ids_), band.dim);
+    room_.resize(
+        static_cast<size_t>(GradientPieces::room(groups, kEmbeddingChunk, d_projection.rows * d_projection.cols)));
+    GradientPieces d_projections(d_projection, room_.data());
+    GroupPieces pieces(groups, kEmbeddingChunk);
+    while (const auto piece = pieces.next()) {
+      const auto [first, count] = std::pair(piece->first, piece->count);
+      const Mat words(words_.data, count, band.dim), g = projected_.rows_from(0, count);
+      gather(context, parameters_.weight(band.words), part<const int32_t>(ids_, first, count), 1, words);
+      gather(context, gradient.dx, part<const int32_t>(places_, first, count), scale_, g);
+      d_projections.add(context, *piece, g, words);
+      product_transposed(context, g, parameters_.weight(band.projection), d_words.rows_from(first, count));
+    }
+    for (int64_t i = 0; padding_rows_ && i < d_words.rows; ++i) {
+      if (ids_[static_cast<size_t>(i)] == kPaddingRow) std::fill_n(d_words.row(i), d_words.cols, 0.0f);
+    }
+    scatter_add(context, d_words, ids_, 1, parameters_.grad_mat(band.words), groups, order_);
   }
 }
 
@@ -115,7 +128,8 @@ struct AdaptiveSoftmax::Chunk {
   Mat logits;     // [n, words of the band; the head: and clusters]
 };
 
-AdaptiveSoftmax::AdaptiveSoftmax(const ModelConfig& config, Parameters& parameters, AdaptiveBands bands)
+AdaptiveSoftmax::AdaptiveSoftmax(const ModelConfig& config, Parameters& parameters, AdaptiveBands bands,
+                                 SharedGradients shared)
     : parameters_(parameters),
       bands_(std::move(bands)),
       dim_(config.dim),
@@ -123,6 +137,10 @@ AdaptiveSoftmax::AdaptiveSoftmax(const ModelConfig& config, Parameters& paramete
       padding_rows_(config.adaptive_padding_rows) {
   const auto clusters = static_cast<int64_t>(bands_.size()) - 1;
   clusters_ = parameters.add("output.clusters", {clusters, dim_}, true, xavier_uniform(clusters, dim_));
+  for (size_t k = 0; k < bands_.size(); ++k) {
+    gradients_.push_back({parameters.add_use(bands_[k].words, shared),
+                          k == 0 ? GradientId{} : parameters.add_use(bands_[k].projection, shared)});
+  }
 }
 
 int64_t AdaptiveSoftmax::columns(size_t band) const {
@@ -154,12 +172,27 @@ int64_t AdaptiveSoftmax::scratch_floats(int64_t rows) const {
   return most;
 }
 
+// Of the head's or a tail's two gradients, whichever want the most. A tail's groups are its own; none is larger, and a tree
+// has no more partial sums than levels.
+int64_t AdaptiveSoftmax::gradient_room(const RowGroups& groups, int64_t rows) const {
+  const auto scratch = static_cast<int64_t>(scratch_floats(rows));
+  int64_t most = 0;
+  for (size_t k = 0; k < bands_.size(); ++k) {
+    const AdaptiveBand& band = bands_[k];
+    const int64_t second = k == 0 ? std::ssize(bands_) - 1 : band.dim;
+    const bool whole = groups.end() - groups.begin <= scratch / floats_per_row(k);
+    most = std::max(most, whole ? 0 : (groups.depth() - 1) * (band.size * (k == 0 ? dim_ : band.dim) + second * dim_));
+  }
+  return most;
+}
+
 std::optional<float> AdaptiveSoftmax::scale_of(const Gradient* gradient) {
   return gradient ? std::optional(gradient->scale) : std::nullopt;
 }
 
 Dropout AdaptiveSoftmax::input_dropout(const Gradient* gradient) const {
-  return gradient ? Dropout{.rate = dropout_, .key = mix64(gradient->dropout_key)} : Dropout{};
+  return gradient ? Dropout{.rate = dropout_, .key = mix64(gradient->dropout_key), .first_row = gradient->first_row}
+                  : Dropout{};
 }
 
 void AdaptiveSoftmax::loss(Context& context, const Rows& rows) { run(context, rows, nullptr); }
@@ -188,8 +221,19 @@ void AdaptiveSoftmax::run_head(Context& context, const Rows& all, const Gradient
   const Weight w = parameters_.weight(bands_[0].words), c = parameters_.weight(clusters_);
   const Dropout drop = input_dropout(gradient);
   const int64_t step = static_cast<int64_t>(all.scratch.size()) / floats_per_row(0);
-  for (int64_t first = 0; first < all.hidden.rows; first += step) {
-    const Chunk m = chunk(0, std::min(step, all.hidden.rows - first), all.scratch.data());
+  const RowGroup whole{all.hidden.rows, 0};
+  const bool by_groups = gradient && !gradient->groups.plain();
+  GroupPieces pieces(by_groups ? gradient->groups : RowGroups{{&whole, 1}}, step);
+  std::optional<GradientPieces> d_words, d_clusters;
+  if (gradient) {
+    const Mat dw = parameters_.grad_mat(gradients_[0].words);
+    const int64_t sums = by_groups ? depth_of_pieces(gradient->groups, step) - 1 : 0;
+    d_words.emplace(dw, gradient->room.data());
+    d_clusters.emplace(parameters_.grad_mat(clusters_), gradient->room.data() + sums * dw.rows * dw.cols);
+  }
+  while (const auto piece = pieces.next()) {
+    const int64_t first = piece->first;
+    const Chunk m = chunk(0, piece->count, all.scratch.data());
     drop_rows(context, all.hidden.rows_from(first, m.hidden.rows), drop.block(first), m.hidden);
     const Mat g_words = m.logits.cols_from(0, words), g_clusters = m.logits.cols_from(words, clusters);
     product(context, m.hidden, w, g_words);
@@ -197,8 +241,8 @@ void AdaptiveSoftmax::run_head(Context& context, const Rows& all, const Gradient
     cross_entropy(context, m.logits, part<const int32_t>(targets_, first, m.logits.rows),
                   part(all.losses, first, m.logits.rows), scale_of(gradient));
     if (!gradient) continue;
-    product_gradient(context, g_words, m.hidden, parameters_.grad_mat(bands_[0].words));
-    product_gradient(context, g_clusters, m.hidden, parameters_.grad_mat(clusters_));
+    d_words->add(context, *piece, g_words, m.hidden);
+    d_clusters->add(context, *piece, g_clusters, m.hidden);
     product_transposed(context, g_words, w, m.d_hidden);
     product_transposed(context, g_clusters, c, m.d_hidden, true);
     drop_rows(context, m.d_hidden, drop.block(first), gradient->d_hidden.rows_from(first, m.hidden.rows));
@@ -219,28 +263,38 @@ void AdaptiveSoftmax::run_tail(Context& context, size_t k, const Rows& all, cons
     const bool ignored = gradient && padding_rows_ && target == kPaddingRow;
     targets_.push_back(static_cast<int32_t>(ignored ? -1 : target));
   }
-  const auto count = static_cast<int64_t>(rows_.size());
   losses_.resize(rows_.size());
   const Weight w = parameters_.weight(band.words), p = parameters_.weight(band.projection);
   const Dropout drop = input_dropout(gradient);
-  const Dropout tail_drop{.rate = drop.rate, .key = mix64(drop.key ^ k)};
   const int64_t step = static_cast<int64_t>(all.scratch.size()) / floats_per_row(k);
-  for (int64_t first = 0; first < count; first += step) {
-    const Chunk m = chunk(k, std::min(step, count - first), all.scratch.data());
+  const RowGroups groups = groups_of(gradient ? gradient->groups : RowGroups{}, rows_, groups_);
+  GroupPieces pieces(groups, step);
+  std::optional<GradientPieces> d_words, d_projection;
+  if (gradient) {
+    const Mat dw = parameters_.grad_mat(gradients_[k].words);
+    const int64_t sums = depth_of_pieces(groups, step) - 1;
+    d_words.emplace(dw, gradient->room.data());
+    d_projection.emplace(parameters_.grad_mat(gradients_[k].projection),
+                         gradient->room.data() + sums * dw.rows * dw.cols);
+  }
+  while (const auto piece = pieces.next()) {
+    const int64_t first = piece->first;
+    const Chunk m = chunk(k, piece->count, all.scratch.data());
     const RowList rows = RowList(rows_).subspan(static_cast<size_t>(first), static_cast<size_t>(m.hidden.rows));
-    const Dropout input_drop{drop.rate, drop.key, 0, rows.data()};
+    const Dropout input_drop{drop.rate, drop.key, drop.first_row, rows.data()};
+    const Dropout tail_drop{drop.rate, mix64(drop.key ^ k), drop.first_row, rows.data()};
     gather(context, all.hidden, rows, 1, m.hidden);
     drop_rows(context, m.hidden, input_drop, m.hidden);
     product_transposed(context, m.hidden, p, m.reduced);
-    drop_rows(context, m.reduced, tail_drop.block(first), m.dropped);
+    drop_rows(context, m.reduced, tail_drop, m.dropped);
     product(context, m.dropped, w, m.logits);
     cross_entropy(context, m.logits, part<const int32_t>(targets_, first, m.logits.rows),
                   part<float>(losses_, first, m.logits.rows), scale_of(gradient));
     if (!gradient) continue;
-    product_gradient(context, m.logits, m.dropped, parameters_.grad_mat(band.words));
+    d_words->add(context, *piece, m.logits, m.dropped);
     product_transposed(context, m.logits, w, m.d_reduced);
-    drop_rows(context, m.d_reduced, tail_drop.block(first), m.d_reduced);
-    product_gradient(context, m.hidden, m.d_reduced, parameters_.grad_mat(band.projection));
+    drop_rows(context, m.d_reduced, tail_drop, m.d_reduced);
+    d_projection->add(context, *piece, m.hidden, m.d_reduced);
     product(context, m.d_reduced, p, m.d_hidden);
     drop_rows(context, m.d_hidden, input_drop, m.d_hidden);
     scatter_add(context, m.d_hidden, rows, 1, gradient->d_hidden);

@@ -31,27 +31,31 @@ class AdaptiveEmbedding : public InputEmbedding {
  public:
   AdaptiveEmbedding(const ModelConfig& config, Parameters& parameters, AdaptiveBands bands);
   void forward(Context& context, std::span<const int32_t> tokens, Mat x) override;
-  void backward(Context& context, std::span<const int32_t> tokens, ConstMat dx) override;
+  void backward(Context& context, std::span<const int32_t> tokens, const Gradient& gradient) override;
   int64_t multiply_adds() const override;
 
  private:
-  // f(words): vectors W_k[id] of up to a chunk of tokens of the band; places_ and ids_ say which.
-  template <class F>
-  void for_each_chunk(Context& context, const AdaptiveBand& band, std::span<const int32_t> tokens, F f);
+  // places_ and ids_ of the band's tokens.
+  void find(const AdaptiveBand& band, std::span<const int32_t> tokens);
 
   Parameters& parameters_;
   AdaptiveBands bands_;
   float scale_;
   bool padding_rows_;
-  std::vector<int32_t> places_;  // of a chunk's tokens among all
-  std::vector<int32_t> ids_;     // inside the band
-  Mat words_, projected_;        // [chunk, C]
+  std::vector<int32_t> places_;   // of a band's tokens among all
+  std::vector<int32_t> ids_;      // inside the band
+  std::vector<RowGroup> groups_;  // of a band's tokens
+  std::vector<uint64_t> order_;
+  std::vector<float> room_;
+  Mat words_, projected_;  // [chunk, C]
   Workspace memory_;
 };
 
 class AdaptiveSoftmax : public OutputLoss {
  public:
-  AdaptiveSoftmax(const ModelConfig& config, Parameters& parameters, AdaptiveBands bands);
+  AdaptiveSoftmax(const ModelConfig& config, Parameters& parameters, AdaptiveBands bands,
+                  SharedGradients shared = SharedGradients::kTogether);
+  int64_t gradient_room(const RowGroups& groups, int64_t rows) const override;
   int64_t scratch_floats(int64_t rows) const override;
   void loss(Context& context, const Rows& rows) override;
   void loss_and_gradient(Context& context, const Rows& rows, const Gradient& gradient) override;
@@ -72,6 +76,10 @@ class AdaptiveSoftmax : public OutputLoss {
 
   Parameters& parameters_;
   AdaptiveBands bands_;
+  struct Gradients {
+    GradientId words, projection;
+  };
+  std::vector<Gradients> gradients_;  // of the bands
   ParameterId clusters_;
   int64_t dim_;
   float dropout_;
@@ -79,6 +87,7 @@ class AdaptiveSoftmax : public OutputLoss {
   std::vector<int32_t> rows_;     // of a tail's tokens
   std::vector<int32_t> targets_;  // inside the band or the head
   std::vector<float> losses_;
+  std::vector<RowGroup> groups_;  // of a tail's tokens
 };
 
 }  // namespace longshot

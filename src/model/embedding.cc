@@ -36,8 +36,8 @@ void TokenEmbedding::forward(Context& context, std::span<const int32_t> tokens, 
 }
 
 // dE[token_r] += scale dx_r
-void TokenEmbedding::backward(Context& context, std::span<const int32_t> tokens, ConstMat dx) {
-  scatter_add(context, dx, tokens, scale_, parameters_.grad_mat(weight_));
+void TokenEmbedding::backward(Context& context, std::span<const int32_t> tokens, const Gradient& gradient) {
+  scatter_add(context, gradient.dx, tokens, scale_, parameters_.grad_mat(weight_), gradient.groups, order_);
 }
 
 }  // namespace longshot

@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "model/config.h"
 #include "model/parameters.h"
@@ -13,8 +14,13 @@ class InputEmbedding {
   virtual ~InputEmbedding() = default;
   // x[n, C] = vectors of n tokens.
   virtual void forward(Context& context, std::span<const int32_t> tokens, Mat x) = 0;
-  // Adds to the gradients. dx[n, C].
-  virtual void backward(Context& context, std::span<const int32_t> tokens, ConstMat dx) = 0;
+  // Adds to the gradients.
+  struct Gradient {
+    ConstMat dx;  // [n, C]
+    RowGroups groups = {};
+    Mat room;  // [n, C]
+  };
+  virtual void backward(Context& context, std::span<const int32_t> tokens, const Gradient& gradient) = 0;
   // Of one token, forward.
   virtual int64_t multiply_adds() const = 0;
 };
@@ -32,7 +38,7 @@ class TokenEmbedding : public InputEmbedding {
  public:
   TokenEmbedding(const ModelConfig& config, Parameters& parameters);
   void forward(Context& context, std::span<const int32_t> tokens, Mat x) override;
-  void backward(Context& context, std::span<const int32_t> tokens, ConstMat dx) override;
+  void backward(Context& context, std::span<const int32_t> tokens, const Gradient& gradient) override;
   int64_t multiply_adds() const override { return 0; }  // a look-up
   ParameterId weight() const { return weight_; }
 
@@ -40,6 +46,7 @@ class TokenEmbedding : public InputEmbedding {
   Parameters& parameters_;
   ParameterId weight_;
   float scale_;
+  std::vector<uint64_t> order_;  // of the tokens, room for sums
 };
 
 }  // namespace longshot

@@ -54,7 +54,29 @@ void LayerScratch::layout(Layout& at, const ModelConfig& config, const Attention
   d_hidden = at.mat(rows, hidden_width(config));
   d_active = activation_inputs(config.activation) > 1 ? at.mat(rows, config.ffn_dim()) : d_hidden;
   d_qkv = at.mat(rows, config.qkv_dim());
-  if (needs.bias_columns > 0) d_bias = at.mat(shape.heads, needs.bias_columns);
+  if (needs.bias_columns > 0) d_bias = at.mat(needs.groups * shape.heads, needs.bias_columns);
+}
+
+namespace {
+
+Mat cut(Mat m, int64_t rows) { return m.data ? m.rows_from(0, rows) : m; }
+
+}  // namespace
+
+LayerActivations LayerActivations::first_rows(int64_t rows) const {
+  LayerActivations a = *this;
+  for (Mat* m : {&a.input, &a.qkv, &a.mixed, &a.middle_sum, &a.middle, &a.hidden, &a.output_sum, &a.output}) {
+    *m = cut(*m, rows);
+  }
+  return a;
+}
+
+LayerScratch LayerScratch::first_rows(int64_t rows) const {
+  LayerScratch s = *this;
+  for (Mat* m : {&s.normed, &s.branch, &s.active, &s.d_branch, &s.d_mixed, &s.d_hidden, &s.d_active, &s.d_qkv}) {
+    *m = cut(*m, rows);
+  }
+  return s;
 }
 
 Layer::Layer(const ModelConfig& c, Parameters& p, int64_t i)
@@ -72,13 +94,16 @@ Layer::Layer(const ModelConfig& c, Parameters& p, int64_t i)
 Dropout Layer::dropout(const LayerPass& pass, Place place) const {
   if (!pass.training) return {};
   const double rate = place == Place::kActivation ? config_.activation_dropout : config_.dropout;
-  return {.rate = static_cast<float>(rate), .key = mix64(pass.dropout_key ^ static_cast<uint64_t>(place))};
+  return {.rate = static_cast<float>(rate),
+          .key = mix64(pass.dropout_key ^ static_cast<uint64_t>(place)),
+          .first_row = pass.first_sequence * pass.shape.queries};
 }
 
 AttentionOptions Layer::attention_options(const LayerPass& pass) const {
   AttentionOptions options = pass.attention;
   options.dropout = pass.training ? static_cast<float>(config_.attention_dropout) : 0.0f;
   options.dropout_key = mix64(pass.dropout_key ^ static_cast<uint64_t>(Place::kAttention));
+  options.dropout_heads = pass.first_sequence * pass.shape.heads;
   return options;
 }
 
@@ -91,8 +116,9 @@ ConstMat Layer::branch_input(Context& context, const NormLayer& norm, ConstMat x
 }
 
 // dx += gradient of branch_input, from s.branch.
-void Layer::branch_input_backward(Context& context, NormLayer& norm, ConstMat x, LayerScratch& s, Mat dx) const {
-  if (pre_norm_) return norm.backward(context, s.branch, x, s.stats, dx);
+void Layer::branch_input_backward(Context& context, const LayerPass& pass, const BranchInput& b, LayerScratch& s,
+                                  Mat dx) const {
+  if (pre_norm_) return b.norm.backward(context, s.branch, {b.x, s.stats}, dx, pass.groups);
   add_residual(context, dx, {.y = s.branch, .drop = {}}, dx);
 }
 
@@ -105,11 +131,12 @@ void Layer::join(Context& context, const NormLayer& norm, ConstMat x, const Bran
 
 // On entry dx is the gradient of out. On return it is the gradient of x through the residual connection alone, and
 // the result is the gradient of the branch's y.
-ConstMat Layer::join_backward(Context& context, NormLayer& norm, const JoinedBranch& b, LayerScratch& s, Mat dx) const {
+ConstMat Layer::join_backward(Context& context, const LayerPass& pass, const JoinedBranch& b, LayerScratch& s,
+                              Mat dx) const {
   if (!pre_norm_) {
-    norm.forward(context, b.sum, s.normed, s.stats);
+    b.norm.forward(context, b.sum, s.normed, s.stats);
     clear(s.d_branch);
-    norm.backward(context, dx, b.sum, s.stats, s.d_branch);
+    b.norm.backward(context, dx, {b.sum, s.stats}, s.d_branch, pass.groups);
     drop_rows(context, s.d_branch, {}, dx);
   }
   if (b.drop.rate == 0) return dx;
@@ -250,30 +277,30 @@ void Layer::attention_gradients(Context& context, const LayerPass& pass, const L
   if (pass.attention.bias.wants_gradient) clear(s.d_bias);
   const auto part = [&](int64_t i) { return heads_of(qkv_part(a.qkv, i), T, D); };
   const auto d_part = [&](int64_t i) { return heads_of(qkv_part(s.d_qkv, i), T, D); };
-  attention_backward(
-      context, pass.shape, attention_options(pass),
-      {part(0), part(1), part(2), T, pass.position, heads_of(a.mixed, T, D), a.lse, a.visited},
-      {.d_out = heads_of(s.d_mixed, T, D), .d_q = d_part(0), .d_k = d_part(1), .d_v = d_part(2), .d_bias = s.d_bias});
+  attention_backward(context, pass.shape, attention_options(pass),
+                     {part(0), part(1), part(2), T, pass.position, heads_of(a.mixed, T, D), a.lse, a.visited},
+                     {heads_of(s.d_mixed, T, D), d_part(0), d_part(1), d_part(2), s.d_bias, pass.groups});
 }
 
 // 5 feed-forward out  4 activation  3 feed-forward in: dx += gradient of the branch's input.
 void Layer::ffn_backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx) {
   const ConstMat input = config_.parallel_residual ? a.input : a.middle;
   const ActivationStep activation{config_.activation, nullptr, dropout(pass, Place::kActivation)};
-  const ConstMat d_ffn = join_backward(context, ffn_norm_, {a.output_sum, dropout(pass, Place::kFfnBranch)}, s, dx);
+  const ConstMat d_ffn =
+      join_backward(context, pass, {ffn_norm_, a.output_sum, dropout(pass, Place::kFfnBranch)}, s, dx);
   activation_forward(context, activation, a.hidden, s.active);  // a.hidden holds its bias already
-  ffn_out_.backward(context, s.active, d_ffn, s.d_active);
+  ffn_out_.backward(context, s.active, d_ffn, s.d_active, pass.groups);
   activation_backward(context, activation, a.hidden, s.d_active, s.d_hidden);
-  ffn_in_.backward(context, branch_input(context, ffn_norm_, input, s), s.d_hidden, s.branch);
-  branch_input_backward(context, ffn_norm_, input, s, dx);
+  ffn_in_.backward(context, branch_input(context, ffn_norm_, input, s), s.d_hidden, s.branch, pass.groups);
+  branch_input_backward(context, pass, {ffn_norm_, input}, s, dx);
 }
 
 // 2 attention's projection: s.d_mixed from dx, the gradient of the sum that the branch joins.
 void Layer::projection_backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s,
                                 Mat dx) {
   const ConstMat d_projection =
-      join_backward(context, attention_norm_, {a.middle_sum, dropout(pass, Place::kAttentionBranch)}, s, dx);
-  out_.backward(context, a.mixed, d_projection, s.d_mixed);
+      join_backward(context, pass, {attention_norm_, a.middle_sum, dropout(pass, Place::kAttentionBranch)}, s, dx);
+  out_.backward(context, a.mixed, d_projection, s.d_mixed, pass.groups);
 }
 
 void Layer::backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx) {
@@ -286,8 +313,8 @@ void Layer::backward(Context& context, const LayerPass& pass, const LayerActivat
   }
   attention_gradients(context, pass, a, s);  // 1 attention
   if (config_.clip_qkv > 0) clip_backward(context, a.qkv, static_cast<float>(config_.clip_qkv), s.d_qkv);
-  qkv_.backward(context, branch_input(context, attention_norm_, a.input, s), s.d_qkv, s.branch);
-  branch_input_backward(context, attention_norm_, a.input, s, dx);
+  qkv_.backward(context, branch_input(context, attention_norm_, a.input, s), s.d_qkv, s.branch, pass.groups);
+  branch_input_backward(context, pass, {attention_norm_, a.input}, s, dx);
 }
 
 // Causal attention: on average half of the keys, for scores and for values.

@@ -26,6 +26,8 @@ struct LayerActivations {
 
   // All but input and output, which are the neighbours' as well.
   void layout(Layout& at, const ModelConfig& config, const AttentionShape& shape);
+  // The same for the first rows alone.
+  LayerActivations first_rows(int64_t rows) const;
 };
 
 // Memory that all layers share.
@@ -47,14 +49,17 @@ struct LayerScratch {
   Mat d_hidden;  // [N, F] or [N, 2F]
   Mat d_active;  // [N, F]
   Mat d_qkv;     // [N, C + 2K]
-  Mat d_bias;    // [H, columns]
+  Mat d_bias;    // [groups H, columns]
 
   struct Needs {
     bool training = false;
     int64_t bias_columns = 0;  // of the bias's gradient; 0: it is not wanted
+    int64_t groups = 1;        // that it is made for
     bool forgets = false, sinks = false;
   };
   void layout(Layout& at, const ModelConfig& config, const AttentionShape& shape, Needs needs);
+  // The same for the first rows alone, of a backward pass too.
+  LayerScratch first_rows(int64_t rows) const;
 };
 
 // The first tokens of a stream, which stay in sight of a window that has left them behind. They are seen as from the
@@ -80,6 +85,8 @@ struct LayerPass {
   int64_t step = 0;          // rows of the input from one sequence to the next: T, or fewer where sequences overlap
   bool training = false;     // apply the configured dropout
   uint64_t dropout_key = 0;  // of this layer in this step
+  int64_t first_sequence = 0;  // in the whole batch, by which dropout goes
+  RowGroups groups = {};       // of the rows, for the sums of gradients
   int64_t wanted() const { return shape.queries - skip; }
 };
 
@@ -120,17 +127,23 @@ class Layer {
   void projection_backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx);
   static ConstMat wanted_input(Context& context, const LayerPass& pass, ConstMat input, LayerScratch& s);
   ConstMat branch_input(Context& context, const NormLayer& norm, ConstMat x, LayerScratch& s) const;
-  void branch_input_backward(Context& context, NormLayer& norm, ConstMat x, LayerScratch& s, Mat dx) const;
+  struct BranchInput {
+    NormLayer& norm;
+    ConstMat x;
+  };
+  void branch_input_backward(Context& context, const LayerPass& pass, const BranchInput& b, LayerScratch& s,
+                             Mat dx) const;
   struct Joined {
     Mat sum, out;  // [N, C]; sum: post-norm only
     NormStats stats;
   };
   void join(Context& context, const NormLayer& norm, ConstMat x, const Branch& branch, const Joined& to) const;
   struct JoinedBranch {
+    NormLayer& norm;
     ConstMat sum;
     Dropout drop;
   };
-  ConstMat join_backward(Context& context, NormLayer& norm, const JoinedBranch& b, LayerScratch& s, Mat dx) const;
+  ConstMat join_backward(Context& context, const LayerPass& pass, const JoinedBranch& b, LayerScratch& s, Mat dx) const;
 
   const ModelConfig& config_;
   bool pre_norm_;

@@ -1,9 +1,11 @@
 #include "model/parameters.h"
 
+#include <algorithm>
 #include <cassert>
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "kernels/update.h"
 
 namespace longshot {
 
@@ -15,10 +17,20 @@ ParameterId Parameters::add(std::string name, std::vector<int64_t> shape, bool m
   return tensors_.size() - 1;
 }
 
+GradientId Parameters::add_use(ParameterId id, SharedGradients shared) {
+  if (shared == SharedGradients::kTogether) return {.of = id};
+  further_.push_back({.of = id});
+  return {.of = id, .further = static_cast<int>(further_.size()) - 1};
+}
+
 void Parameters::allocate(bool with_gradients, Workspace::Kind kind) {
+  for (FurtherGradient& g : further_) {
+    g.offset = gradient_floats();
+    further_size_ += (tensors_[g.of].size + 15) / 16 * 16;
+  }
   const auto layout = [&](Layout& at) {
     values_ = at.array<float>(size_);
-    grads_ = at.array<float>(with_gradients ? size_ : 0);
+    grads_ = at.array<float>(with_gradients ? gradient_floats() : 0);
   };
   memory_ = Workspace(layout, kind);
 }
@@ -33,6 +45,16 @@ void Parameters::initialize(Context& context, uint64_t seed) {
         out[i] = tensor.init(i, normal(seed, Stream::kInit, key, static_cast<uint64_t>(i)));
       }
     });
+  }
+}
+
+void Parameters::join_gradients(Context& context, int64_t begin, int64_t end) {
+  for (const FurtherGradient& g : further_) {
+    const Tensor& t = tensors_[g.of];
+    const int64_t first = std::max(begin, t.offset), last = std::min(end, t.offset + t.size);
+    if (first >= last) continue;
+    float *from = grads_.data() + g.offset + (first - t.offset), *to = grads_.data() + first;
+    context.ranges(last - first, 4096, [&](int64_t b, int64_t e) { move_floats(from + b, to + b, e - b); });
   }
 }
 

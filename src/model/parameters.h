@@ -30,23 +30,50 @@ struct Tensor {
 
 using ParameterId = size_t;
 
+// Where two parts of a model use one tensor, what becomes of their gradients: one sum, or each its own until they are added.
+enum class SharedGradients { kTogether, kApart };
+
+struct GradientId {
+  ParameterId of = 0;
+  int further = -1;  // which of those behind the block's first, one for each tensor
+};
+struct FurtherGradient {
+  ParameterId of = 0;
+  int64_t offset = 0;  // in the gradients' block
+};
+
 class Parameters {
  public:
   // Declares a tensor. All are declared before allocate().
   ParameterId add(std::string name, std::vector<int64_t> shape, bool matrix, Initializer init);
+  // The gradient of a further use of a tensor.
+  GradientId add_use(ParameterId id, SharedGradients shared);
   void allocate(bool with_gradients, Workspace::Kind kind = Workspace::Kind::kMemory);
   // A value depends on the seed, the tensor's name and the place in it: what two models have in common starts equal.
   void initialize(Context& context, uint64_t seed);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  int64_t count() const;                       // parameters, without padding
-  std::span<float> values();                   // Error when matrices are stored: their floats are gone
-  std::span<float> grads() { return grads_; }  // empty without gradients
+  int64_t count() const;      // parameters, without padding
+  std::span<float> values();  // Error when matrices are stored: their floats are gone
+  // Empty without gradients. Like values(), and then those of further uses that are kept apart.
+  std::span<float> grads() { return grads_; }
+  const std::vector<FurtherGradient>& further_gradients() const { return further_; }
+  int64_t gradient_floats() const { return size_ + further_size_; }
+  int64_t end() const { return size_; }  // offset of the tensor that is declared next
+  // From now on gradients are summed there: gradient_floats() numbers.
+  void sum_gradients_in(std::span<float> block) { grads_ = block; }
+  // What further uses have summed joins the rest, in [begin, end) of the block, and is 0 again.
+  void join_gradients(Context& context, int64_t begin, int64_t end);
 
   std::span<float> value(ParameterId id) { return slice(values_, id); }
   std::span<float> grad(ParameterId id) { return grads_.empty() ? std::span<float>() : slice(grads_, id); }
   Mat value_mat(ParameterId id) { return as_mat(value(id), id); }
   Mat grad_mat(ParameterId id) { return as_mat(grad(id), id); }
+  Mat grad_mat(GradientId id) {
+    if (id.further < 0) return grad_mat(id.of);
+    const auto offset = static_cast<size_t>(further_[static_cast<size_t>(id.further)].offset);
+    return as_mat(grads_.subspan(offset, static_cast<size_t>(tensors_[id.of].size)), id.of);
+  }
 
   // A matrix as products see it, however it is stored.
   Weight weight(ParameterId id) const;
@@ -72,6 +99,8 @@ class Parameters {
   }
   std::vector<Tensor> tensors_;
   int64_t size_ = 0;  // with padding
+  std::vector<FurtherGradient> further_;
+  int64_t further_size_ = 0;
   Workspace memory_;
   std::span<float> values_, grads_;
   std::optional<WeightType> stored_;

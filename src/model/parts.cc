@@ -11,9 +11,9 @@ Linear::Linear(Parameters& parameters, const std::string& name, Shape shape, boo
   if (bias) bias_ = parameters.add(name + ".bias", {shape.out}, false, constant(0));
 }
 
-void Linear::backward(Context& context, ConstMat x, ConstMat dy, Mat dx) {
-  product_gradient(context, dy, x, parameters_->grad_mat(weight_));
-  if (bias_) column_sums(context, dy, parameters_->grad(*bias_));
+void Linear::backward(Context& context, ConstMat x, ConstMat dy, Mat dx, const RowGroups& groups) {
+  product_gradient(context, dy, x, parameters_->grad_mat(weight_), groups);
+  if (bias_) column_sums(context, dy, parameters_->grad(*bias_), groups);
   product_transposed(context, dy, weight(), dx);
 }
 
@@ -35,11 +35,11 @@ void NormLayer::forward(Context& context, ConstMat x, Mat y, NormStats stats) co
   norm_forward(context, view(), x, y, stats);
 }
 
-void NormLayer::backward(Context& context, ConstMat dy, ConstMat x, NormStats stats, Mat dx) {
+void NormLayer::backward(Context& context, ConstMat dy, const NormInput& input, Mat dx, const RowGroups& groups) {
   NormGradient gradient{.weight = parameters_->grad(weight_), .bias = {}};
   if (bias_) gradient.bias = parameters_->grad(*bias_);
-  norm_backward_weights(context, dy, {x, stats}, gradient);
-  norm_backward(context, view(), dy, {x, stats}, dx);
+  norm_backward_weights(context, dy, input, gradient, groups);
+  norm_backward(context, view(), dy, input, dx);
 }
 
 }  // namespace longshot

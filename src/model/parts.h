@@ -21,7 +21,7 @@ class Linear {
   // y = x W^T. The bias is left to the row-wise operation that touches y next.
   void forward(Context& context, ConstMat x, Mat y) const { product(context, x, weight(), y); }
   // dW += dy^T x,  db += sum dy,  dx = dy W
-  void backward(Context& context, ConstMat x, ConstMat dy, Mat dx);
+  void backward(Context& context, ConstMat x, ConstMat dy, Mat dx, const RowGroups& groups);
 
   Weight weight() const { return parameters_->weight(weight_); }
   const float* bias() const { return bias_ ? parameters_->value(*bias_).data() : nullptr; }
@@ -41,7 +41,7 @@ class NormLayer {
             Initializer gains = constant(1));
   void forward(Context& context, ConstMat x, Mat y, NormStats stats) const;
   // dx += gradient through the norm; adds to the parameters' gradients. `stats` as forward left them.
-  void backward(Context& context, ConstMat dy, ConstMat x, NormStats stats, Mat dx);
+  void backward(Context& context, ConstMat dy, const NormInput& input, Mat dx, const RowGroups& groups);
 
   Norm view() const;
 

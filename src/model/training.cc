@@ -1,6 +1,10 @@
 #include "model/training.h"
 
+#include <array>
+#include <cassert>
+
 #include "base/rng.h"
+#include "kernels/update.h"
 
 namespace longshot {
 namespace {
@@ -8,27 +12,37 @@ namespace {
 constexpr uint64_t kEmbeddingPlace = 0xe;
 constexpr uint64_t kOutputPlace = uint64_t{1} << 32;  // layers count from 1
 
+std::vector<RowGroup> in_rows(const RowGroups& sequences, int64_t length) {
+  std::vector<RowGroup> rows;
+  for (const RowGroup& g : sequences.groups) rows.push_back({g.end * length, g.merges});
+  return rows;
+}
+
 }  // namespace
 
 TrainingPass::TrainingPass(Context& context, Transformer& model, Config config)
-    : TrainingPass(context, model, config, Unallocated{}) {
+    : TrainingPass(context, model, std::move(config), Unallocated{}) {
   memory_ = Workspace([this](Layout& at) { layout(at); });
 }
 
 size_t TrainingPass::predict_bytes(Context& context, Transformer& model, Config config) {
-  TrainingPass pass(context, model, config, Unallocated{});
+  TrainingPass pass(context, model, std::move(config), Unallocated{});
   return Workspace::measure([&](Layout& at) { pass.layout(at); });
 }
 
 TrainingPass::TrainingPass(Context& context, Transformer& model, Config config, Unallocated)
-    : context_(context), model_(model), config_(config) {
+    : context_(context), model_(model), config_(std::move(config)) {
   const ModelConfig& c = model.config();
-  shape_ = c.attention_shape(config.sequences, config.length);
-  position_.assign(static_cast<size_t>(config.sequences), 0);
+  shape_ = c.attention_shape(config_.sequences, config_.length);
+  position_.assign(static_cast<size_t>(config_.sequences), 0);
   const auto layers = static_cast<size_t>(c.layers);
   streams_.resize(layers + 1);
-  saved_.resize(config.recompute ? 1 : layers);
-  model_.prepare_positions(0, config.length);
+  saved_.resize(config_.recompute ? 1 : layers);
+  size_t groups = 1;
+  for (const RowGroups& g : config_.groups) groups = std::max(groups, g.groups.size());
+  row_groups_.reserve(groups);
+  position_sums_.assign(groups, std::vector<std::span<float>>(model.position_tensors().size()));
+  model_.prepare_positions(0, config_.length);
 }
 
 void TrainingPass::layout(Layout& at) {
@@ -38,7 +52,10 @@ void TrainingPass::layout(Layout& at) {
   for (LayerActivations& a : saved_) a.layout(at, c, shape_);
   const DistanceBias bias = model_.attention_options(0).bias;
   const int64_t distances = bias.kind == DistanceBias::Kind::kTable ? bias.table.cols : config_.length;
-  scratch_.layout(at, c, shape_, {.training = true, .bias_columns = bias.wants_gradient ? distances : 0});
+  scratch_.layout(at, c, shape_,
+                  {.training = true,
+                   .bias_columns = bias.wants_gradient ? distances : 0,
+                   .groups = static_cast<int64_t>(position_sums_.size())});
   store_.layout(at, {shape_.sequences, shape_.stored_heads(), c.head_dim(), config_.length});
   final_ = at.mat(rows, c.dim);
   d_final_ = at.mat(rows, c.dim);
@@ -46,16 +63,31 @@ void TrainingPass::layout(Layout& at) {
   stats_ = {at.array<float>(rows), at.array<float>(rows)};
   losses_ = at.array<float>(rows);
   output_scratch_ = at.array<float>(model_.output().scratch_floats(rows));
+  int64_t room = 0;
+  for (const RowGroups& groups : config_.groups) {
+    const std::vector<RowGroup> of_rows = in_rows(groups, config_.length);
+    room = std::max(room, model_.output().gradient_room({of_rows, groups.begin * config_.length}, rows));
+  }
+  output_room_ = at.array<float>(room);
+  for (auto& sums : position_sums_) {
+    for (size_t i = 0; i < sums.size(); ++i) {
+      sums[i] = at.array<float>(model_.parameters().tensors()[model_.position_tensors()[i]].size);
+    }
+  }
 }
 
 LayerPass TrainingPass::layer_pass(int64_t index, const TrainingBatch& batch, uint64_t dropout_key) {
-  LayerPass pass{.shape = shape_,
+  AttentionShape shape = shape_;
+  shape.sequences = batch.sequences;
+  LayerPass pass{.shape = shape,
                  .attention = model_.attention_options(index),
                  .store = &store_,
-                 .position = position_,
+                 .position = part<const int64_t>(position_, 0, batch.sequences),
                  .step = config_.length,
                  .training = true,
-                 .dropout_key = mix64(dropout_key ^ static_cast<uint64_t>(index + 1))};
+                 .dropout_key = mix64(dropout_key ^ static_cast<uint64_t>(index + 1)),
+                 .first_sequence = batch.first_sequence,
+                 .groups = groups_};
   if (!batch.first_key.empty()) {
     pass.attention.visible.first = batch.first_key.data();
     pass.attention.visible.stride = batch.length;
@@ -63,46 +95,128 @@ LayerPass TrainingPass::layer_pass(int64_t index, const TrainingBatch& batch, ui
   return pass;
 }
 
-double TrainingPass::run(const TrainingBatch& batch, float scale, uint64_t dropout_key) {
-  const ModelConfig& c = model_.config();
-  const auto layers = static_cast<size_t>(c.layers);
-  const auto saved = [&](size_t i) -> LayerActivations& {
-    LayerActivations& a = saved_[config_.recompute ? 0 : i];
-    a.input = streams_[i];
-    a.output = streams_[i + 1];
-    return a;
-  };
-  const Dropout embed_drop{.rate = static_cast<float>(c.embedding_dropout),
-                           .key = mix64(dropout_key ^ kEmbeddingPlace)};
-  const auto drop_embedding = [&](Mat x) {
-    if (embed_drop.rate > 0) drop_rows(context_, x, embed_drop, x);
-  };
+// Without groups all sequences are one.
+void TrainingPass::set_groups(const TrainingBatch& batch) {
+  row_groups_.clear();
+  for (const RowGroup& g : batch.groups.groups) row_groups_.push_back({g.end * batch.length, g.merges});
+  if (row_groups_.empty()) row_groups_.push_back({batch.sequences * batch.length, 0});
+  groups_ = {row_groups_, batch.groups.begin * batch.length};
+  assert(row_groups_.size() <= position_sums_.size());
+}
 
+LayerActivations TrainingPass::saved(size_t layer, int64_t rows) const {
+  LayerActivations a = saved_[config_.recompute ? 0 : layer];
+  a.input = streams_[layer];
+  a.output = streams_[layer + 1];
+  return a.first_rows(rows);
+}
+
+Dropout TrainingPass::embedding_dropout(const TrainingBatch& batch, uint64_t dropout_key) const {
+  return {.rate = static_cast<float>(model_.config().embedding_dropout),
+          .key = mix64(dropout_key ^ kEmbeddingPlace),
+          .first_row = batch.first_sequence * batch.length};
+}
+
+double TrainingPass::run(const TrainingBatch& batch, float scale, uint64_t dropout_key, const Complete& complete) {
+  assert(batch.length == config_.length && batch.sequences <= config_.sequences);
+  set_groups(batch);
   model_.prepare_positions(batch.length);
-  const Transformer::Tokens tokens{batch.inputs, batch.length, position_};
-  model_.embed(context_, tokens, streams_[0], scratch_.stats);
-  drop_embedding(streams_[0]);
-  for (size_t i = 0; i < layers; ++i) {
-    model_.layers()[i].forward(context_, layer_pass(static_cast<int64_t>(i), batch, dropout_key), saved(i), scratch_);
-  }
-  const ConstMat hidden = model_.final_hidden(context_, streams_[layers], final_, stats_);
-  model_.output().loss_and_gradient(context_, {hidden, batch.targets, output_scratch_, losses_},
-                                    {scale, d_final_, mix64(dropout_key ^ kOutputPlace)});
-
-  model_.final_hidden_backward(context_, d_final_, streams_[layers], stats_, dx_);
-  for (size_t i = layers; i-- > 0;) {
-    const LayerPass pass = layer_pass(static_cast<int64_t>(i), batch, dropout_key);
-    LayerActivations& a = saved(i);
-    if (config_.recompute && i + 1 < layers) model_.layers()[i].forward(context_, pass, a, scratch_);
-    model_.layers()[i].backward(context_, pass, a, scratch_, dx_);
-    if (pass.attention.bias.wants_gradient) model_.position().bias_backward(static_cast<int64_t>(i), scratch_.d_bias);
-  }
-  drop_embedding(dx_);
-  model_.embed_backward(context_, tokens, dx_, {scratch_.normed, scratch_.branch, scratch_.stats});
-
-  double sum = 0;
-  for (const float loss : losses_) sum += loss;
+  const double sum = forward(batch, scale, dropout_key);
+  backward(batch, dropout_key, complete);
   return sum;
+}
+
+// The gradient of the output with it.
+double TrainingPass::forward(const TrainingBatch& batch, float scale, uint64_t dropout_key) {
+  const auto layers = static_cast<size_t>(model_.config().layers);
+  const int64_t rows = batch.sequences * batch.length;
+  const auto cut = [rows](Mat m) { return m.rows_from(0, rows); };
+  LayerScratch scratch = scratch_.first_rows(rows);
+  const Transformer::Tokens tokens{batch.inputs, batch.length, position_};
+  const Dropout drop = embedding_dropout(batch, dropout_key);
+  model_.embed(context_, tokens, cut(streams_[0]), scratch.stats);
+  if (drop.rate > 0) drop_rows(context_, cut(streams_[0]), drop, cut(streams_[0]));
+  for (size_t i = 0; i < layers; ++i) {
+    LayerActivations a = saved(i, rows);
+    model_.layers()[i].forward(context_, layer_pass(static_cast<int64_t>(i), batch, dropout_key), a, scratch);
+  }
+  const ConstMat hidden = model_.final_hidden(context_, cut(streams_[layers]), cut(final_), stats_);
+  const std::span<float> losses = part(losses_, 0, rows);
+  model_.output().loss_and_gradient(context_, {hidden, batch.targets, output_scratch_, losses},
+                                    {.scale = scale,
+                                     .d_hidden = cut(d_final_),
+                                     .dropout_key = mix64(dropout_key ^ kOutputPlace),
+                                     .first_row = batch.first_sequence * batch.length,
+                                     .groups = groups_,
+                                     .room = output_room_});
+  return sum_of_losses();
+}
+
+void TrainingPass::backward(const TrainingBatch& batch, uint64_t dropout_key, const Complete& complete) {
+  const auto layers = static_cast<size_t>(model_.config().layers);
+  const int64_t rows = batch.sequences * batch.length;
+  const auto cut = [rows](Mat m) { return m.rows_from(0, rows); };
+  const auto is_complete = [&](int64_t offset) {
+    if (complete) complete(offset);
+  };
+  LayerScratch scratch = scratch_.first_rows(rows);
+  const Mat dx = cut(dx_);
+  is_complete(model_.gradients_of_output());
+  model_.final_hidden_backward(context_, cut(d_final_), {cut(streams_[layers]), stats_}, dx, groups_);
+  is_complete(model_.gradients_of_final_norm());
+  for (auto& sums : position_sums_) {
+    for (const std::span<float> sum : sums) std::ranges::fill(sum, 0.0f);
+  }
+  for (size_t i = layers; i-- > 0;) {
+    const auto index = static_cast<int64_t>(i);
+    const LayerPass pass = layer_pass(index, batch, dropout_key);
+    LayerActivations a = saved(i, rows);
+    if (config_.recompute && i + 1 < layers) model_.layers()[i].forward(context_, pass, a, scratch);
+    model_.layers()[i].backward(context_, pass, a, scratch, dx);
+    if (pass.attention.bias.wants_gradient) bias_backward(index);
+    is_complete(model_.gradients_of_layer(index));
+  }
+  const Dropout drop = embedding_dropout(batch, dropout_key);
+  if (drop.rate > 0) drop_rows(context_, dx, drop, dx);
+  model_.embed_backward(context_, {batch.inputs, batch.length, position_}, dx,
+                        {scratch.normed, scratch.branch, scratch.stats, groups_, position_sums_});
+  add_position_sums();
+  is_complete(0);
+}
+
+void TrainingPass::bias_backward(int64_t layer) {
+  const int64_t heads = shape_.heads;
+  for (size_t g = 0; g < row_groups_.size(); ++g) {
+    const ConstMat d_bias = scratch_.d_bias.rows_from(static_cast<int64_t>(g) * heads, heads);
+    model_.position().bias_backward(layer, d_bias, position_sums_[g]);
+  }
+}
+
+// Layers may share a tensor: the groups' sums are added when all layers have added to them.
+void TrainingPass::add_position_sums() {
+  Parameters& parameters = model_.parameters();
+  for (size_t t = 0; t < model_.position_tensors().size(); ++t) {
+    const auto sum = [&](size_t group) { return position_sums_[group][t]; };
+    size_t next = 0;
+    const auto leaf = [&](int64_t, int64_t, int i) { of_sum_[static_cast<size_t>(i)] = next++; };
+    const auto merge = [&](int into, int from) {
+      const std::span<float> other = sum(of_sum_[static_cast<size_t>(from)]);
+      add_floats(other.data(), sum(of_sum_[static_cast<size_t>(into)]).data(), std::ssize(other));
+    };
+    sum_by_groups(groups_, leaf, merge);
+    add_floats(sum(0).data(), parameters.grad(model_.position_tensors()[t]).data(), std::ssize(sum(0)));
+  }
+}
+
+double TrainingPass::sum_of_losses() const {
+  std::array<double, kMostDepth> sums{};
+  const auto leaf = [&](int64_t first, int64_t count, int i) {
+    double& sum = sums[static_cast<size_t>(i)] = 0;
+    for (const float loss : part(losses_, first, count)) sum += loss;
+  };
+  sum_by_groups(groups_, leaf,
+                [&](int into, int from) { sums[static_cast<size_t>(into)] += sums[static_cast<size_t>(from)]; });
+  return sums[0];
 }
 
 }  // namespace longshot

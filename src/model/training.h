@@ -1,5 +1,7 @@
 // Forward and backward over one batch, in memory laid out once.
 #pragma once
+#include <array>
+#include <functional>
 #include <span>
 
 #include "model/transformer.h"
@@ -10,21 +12,26 @@ struct TrainingBatch {
   int64_t sequences = 0, length = 0;
   std::span<const int32_t> inputs, targets;  // [B, T]; a negative target is not scored
   std::span<const int32_t> first_key;        // [B, T] or empty: first position each token may see
+  int64_t first_sequence = 0;                // in the batch this is a part of: dropout goes by that
+  RowGroups groups = {};                     // of the sequences: gradients and losses are summed by them
 };
 
 class TrainingPass {
  public:
   struct Config {
     int64_t sequences = 0, length = 0;
-    bool recompute = false;  // keep only each block's input and run the block again in the backward pass
+    bool recompute = false;              // keep only each block's input and run the block again in the backward pass
+    std::vector<RowGroups> groups = {};  // of all batches to come
   };
   TrainingPass(Context& context, Transformer& model, Config config);
   // What bytes() would be, without allocating.
   static size_t predict_bytes(Context& context, Transformer& model, Config config);
 
-  // Adds the gradients of scale * (sum of losses) to the model's. Returns the sum of losses.
-  // `dropout_key` is of the step and micro-batch; dropout is applied as configured.
-  double run(const TrainingBatch& batch, float scale, uint64_t dropout_key);
+  // Adds the gradients of scale * (sum of losses) to the model's. Returns the sum of losses. Of up to config.sequences.
+  // `dropout_key` is of the step; dropout is applied as configured. Gradients are called complete from an offset in their
+  // block on, from further and further in front, as soon as they are.
+  using Complete = std::function<void(int64_t offset)>;
+  double run(const TrainingBatch& batch, float scale, uint64_t dropout_key, const Complete& complete = {});
   // The losses of the last run, one per token.
   std::span<const float> losses() const { return losses_; }
   size_t bytes() const { return memory_.bytes(); }
@@ -34,6 +41,14 @@ class TrainingPass {
   TrainingPass(Context& context, Transformer& model, Config config, Unallocated);
   void layout(Layout& at);
   LayerPass layer_pass(int64_t index, const TrainingBatch& batch, uint64_t dropout_key);
+  void set_groups(const TrainingBatch& batch);
+  double forward(const TrainingBatch& batch, float scale, uint64_t dropout_key);
+  void backward(const TrainingBatch& batch, uint64_t dropout_key, const Complete& complete);
+  void bias_backward(int64_t layer);
+  void add_position_sums();
+  double sum_of_losses() const;
+  Dropout embedding_dropout(const TrainingBatch& batch, uint64_t dropout_key) const;
+  LayerActivations saved(size_t layer, int64_t rows) const;
 
   Context& context_;
   Transformer& model_;
@@ -49,7 +64,11 @@ class TrainingPass {
   Mat dx_;                   // [N, C]
   NormStats stats_;          // [N]
   std::span<float> losses_;  // [N]
-  std::span<float> output_scratch_;
+  std::span<float> output_scratch_, output_room_;
+  std::vector<RowGroup> row_groups_;                          // of the batch at hand
+  RowGroups groups_;                                          // the same
+  std::vector<std::vector<std::span<float>>> position_sums_;  // [groups] of the position method's tensors
+  std::array<size_t, kMostDepth> of_sum_{};                   // which group's is a partial sum
   Workspace memory_;
 };
 

@@ -8,7 +8,8 @@
 
 namespace longshot {
 
-Transformer::Transformer(ModelConfig config, bool with_gradients, Memory memory) : config_(std::move(config)) {
+Transformer::Transformer(ModelConfig config, bool with_gradients, Memory memory, SharedGradients shared)
+    : config_(std::move(config)) {
   config_.validate();
   AdaptiveBands bands;
   ParameterId tied = 0;
@@ -26,14 +27,19 @@ Transformer::Transformer(ModelConfig config, bool with_gradients, Memory memory)
   }
   if (config_.embedding_norm) embedding_norm_.emplace(parameters_, config_, "embed_norm");
   layers_.reserve(static_cast<size_t>(config_.layers));
-  for (int64_t i = 0; i < config_.layers; ++i) layers_.emplace_back(config_, parameters_, i);
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    layer_begins_.push_back(parameters_.end());
+    layers_.emplace_back(config_, parameters_, i);
+  }
+  layer_begins_.push_back(parameters_.end());
   if (config_.final_norm) final_norm_.emplace(parameters_, config_, "final_norm", initial_final_gains(config_));
+  output_begins_ = parameters_.end();
   if (config_.is_adaptive()) {
-    output_ = std::make_unique<AdaptiveSoftmax>(config_, parameters_, bands);
+    output_ = std::make_unique<AdaptiveSoftmax>(config_, parameters_, bands, shared);
   } else {
-    const ParameterId weight = config_.tied ? tied
-                                            : parameters_.add("output.weight", {config_.vocab, config_.dim}, true,
-                                                              gaussian(initial_output(config_)));
+    const GradientId weight = config_.tied ? parameters_.add_use(tied, shared)
+                                           : GradientId{parameters_.add("output.weight", {config_.vocab, config_.dim},
+                                                                        true, gaussian(initial_output(config_)))};
     output_ = std::make_unique<LinearOutput>(parameters_, weight, config_.vocab);
   }
   parameters_.allocate(with_gradients, memory);
@@ -41,12 +47,9 @@ Transformer::Transformer(ModelConfig config, bool with_gradients, Memory memory)
 }
 
 void Transformer::bind_position() {
-  std::vector<std::span<float>> values, grads;
-  for (const ParameterId id : position_ids_) {
-    values.push_back(parameters_.value(id));
-    grads.push_back(parameters_.grad(id));
-  }
-  position_->bind(values, grads);
+  std::vector<std::span<float>> values;
+  for (const ParameterId id : position_ids_) values.push_back(parameters_.value(id));
+  position_->bind(values);
 }
 
 void Transformer::run_with(const PositionSettings& settings) {
@@ -83,14 +86,18 @@ void Transformer::embed_backward(Context& context, const Tokens& tokens, ConstMa
     add_embeddings(context, tokens, scratch.x);
     embedding_norm_->forward(context, scratch.x, scratch.dx, scratch.stats);
     clear(scratch.dx);
-    embedding_norm_->backward(context, dx, scratch.x, scratch.stats, scratch.dx);
+    embedding_norm_->backward(context, dx, {scratch.x, scratch.stats}, scratch.dx, scratch.groups);
     dx = scratch.dx;
   }
-  for (int64_t r = 0; r < dx.rows; r += tokens.length) {
+  size_t group = 0;
+  const auto& groups = scratch.groups.groups;
+  for (int64_t r = 0; r < dx.rows && position_->adds_to_input(); r += tokens.length) {
+    while (group + 1 < groups.size() && r >= groups[group].end - scratch.groups.begin) ++group;
     position_->add_to_input_backward(dx.rows_from(r, tokens.length),
-                                     tokens.first[static_cast<size_t>(r / tokens.length)]);
+                                     tokens.first[static_cast<size_t>(r / tokens.length)],
+                                     scratch.position_sums[group]);
   }
-  embedding_->backward(context, tokens.ids, dx);
+  embedding_->backward(context, tokens.ids, {dx, scratch.groups, scratch.x});
 }
 
 ConstMat Transformer::final_hidden(Context& context, ConstMat x, Mat y, NormStats stats) const {
@@ -99,10 +106,11 @@ ConstMat Transformer::final_hidden(Context& context, ConstMat x, Mat y, NormStat
   return y;
 }
 
-void Transformer::final_hidden_backward(Context& context, ConstMat dy, ConstMat x, NormStats stats, Mat dx) {
+void Transformer::final_hidden_backward(Context& context, ConstMat dy, const NormInput& input, Mat dx,
+                                        const RowGroups& groups) {
   if (!final_norm_) return drop_rows(context, dy, {}, dx);
   clear(dx);
-  final_norm_->backward(context, dy, x, stats, dx);
+  final_norm_->backward(context, dy, input, dx, groups);
 }
 
 AttentionOptions Transformer::attention_options(int64_t index) const {

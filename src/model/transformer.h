@@ -17,7 +17,8 @@ class Transformer {
   // Declares and allocates; values are zero until initialize() or a checkpoint fills them. With kReserved a model of
   // any size can be measured, or its matrices stored one by one.
   using Memory = Workspace::Kind;
-  Transformer(ModelConfig config, bool with_gradients, Memory memory = Memory::kMemory);
+  Transformer(ModelConfig config, bool with_gradients, Memory memory = Memory::kMemory,
+              SharedGradients shared = SharedGradients::kTogether);
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
   void initialize(Context& context, uint64_t seed) { parameters_.initialize(context, seed); }
@@ -42,12 +43,22 @@ class Transformer {
   struct EmbedScratch {
     Mat x, dx;  // [n, C]
     NormStats stats;
+    RowGroups groups = {};
+    // Of the position method's tensors, a sum for each group.
+    std::span<const std::vector<std::span<float>>> position_sums = {};
   };
   void embed_backward(Context& context, const Tokens& tokens, ConstMat dx, const EmbedScratch& scratch);
   // y = final norm of x, or x itself. Returns what to feed to the output.
   ConstMat final_hidden(Context& context, ConstMat x, Mat y, NormStats stats) const;
   // dx += gradient through the final norm; without one dx = dy.
-  void final_hidden_backward(Context& context, ConstMat dy, ConstMat x, NormStats stats, Mat dx);
+  void final_hidden_backward(Context& context, ConstMat dy, const NormInput& input, Mat dx, const RowGroups& groups);
+
+  // Where the gradients of a part begin in the block. Parts further behind are used later: once a layer's gradients are
+  // complete, so is all from there on.
+  int64_t gradients_of_layer(int64_t index) const { return layer_begins_[static_cast<size_t>(index)]; }
+  int64_t gradients_of_final_norm() const { return layer_begins_.back(); }
+  int64_t gradients_of_output() const { return output_begins_; }
+  const std::vector<ParameterId>& position_tensors() const { return position_ids_; }
 
   // Overrides the configured bound on what attention may leave out; see ModelConfig.
   void set_attention_epsilon(double epsilon) { config_.attention_epsilon = epsilon; }
@@ -69,6 +80,8 @@ class Transformer {
   ModelConfig config_;
   Parameters parameters_;
   std::vector<ParameterId> position_ids_;
+  std::vector<int64_t> layer_begins_;  // and that of the final norm
+  int64_t output_begins_ = 0;
   std::unique_ptr<InputEmbedding> embedding_;
   std::unique_ptr<Position> position_;
   std::optional<NormLayer> embedding_norm_;

@@ -116,8 +116,8 @@ class Alibi : public Position {
              }}};
   }
 
-  void bind(std::span<const std::span<float>> values, std::span<const std::span<float>> grads) override {
-    if (learned_) slopes_ = values[0], d_slopes_ = grads[0];
+  void bind(Tensors values) override {
+    if (learned_) slopes_ = values[0];
   }
 
   void prepare(int64_t first, int64_t last) override {
@@ -138,12 +138,12 @@ class Alibi : public Position {
   }
 
   // b_h(d) = -m_h d   =>   dm_h = -sum_d d * db_h(d)
-  void bias_backward(int64_t, ConstMat d_bias) override {
+  void bias_backward(int64_t, ConstMat d_bias, Tensors grads) const override {
     const int64_t n = d_bias.cols;
     for (int64_t h = 0; h < d_bias.rows; ++h) {
       double sum = 0;
       for (int64_t d = 0; d < n; ++d) sum += static_cast<double>(d) * d_bias(h, n - 1 - d);
-      d_slopes_[static_cast<size_t>(h)] -= static_cast<float>(sum);
+      grads[0][static_cast<size_t>(h)] -= static_cast<float>(sum);
     }
   }
 
@@ -163,7 +163,6 @@ class Alibi : public Position {
   double factor_, train_length_;
   std::vector<float> fixed_;  // [H]
   std::span<const float> slopes_;
-  std::span<float> d_slopes_;
   std::vector<double> flatness_;  // [H] w
   std::vector<float> scaled_;     // [H] linear, ntk
   PositionRows by_query_;         // [positions, H] dynamic

@@ -16,9 +16,7 @@ class Learned : public Position {
     return {{"embedding", {length_, width_}, [](int64_t, double z) { return static_cast<float>(0.02 * z); }}};
   }
 
-  void bind(std::span<const std::span<float>> values, std::span<const std::span<float>> grads) override {
-    table_ = values[0], d_table_ = grads[0];
-  }
+  void bind(Tensors values) override { table_ = values[0]; }
 
   bool adds_to_input() const override { return true; }
   // x_p += E_p
@@ -30,9 +28,9 @@ class Learned : public Position {
   }
 
   // dE_p += dx_p
-  void add_to_input_backward(ConstMat dx, int64_t first) override {
+  void add_to_input_backward(ConstMat dx, int64_t first, Tensors grads) const override {
     for (int64_t r = 0; r < dx.rows; ++r) {
-      float* de = d_table_.data() + (first + r) * width_;
+      float* de = grads[0].data() + (first + r) * width_;
       for (int64_t c = 0; c < width_; ++c) de[c] += dx(r, c);
     }
   }
@@ -40,7 +38,6 @@ class Learned : public Position {
  private:
   int64_t length_, width_;
   std::span<const float> table_;  // [length, C]
-  std::span<float> d_table_;
 };
 
 struct LearnedOptions : MethodOptions<LearnedOptions> {

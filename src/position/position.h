@@ -67,9 +67,8 @@ class Position {
 
   virtual std::vector<PositionTensor> tensors() const { return {}; }
   // Where tensors() live now: one span per tensor, in that order. Called before anything below.
-  virtual void bind(std::span<const std::span<float>> values, std::span<const std::span<float>> grads) {
-    (void)values, (void)grads;
-  }
+  using Tensors = std::span<const std::span<float>>;
+  virtual void bind(Tensors values) { (void)values; }
   // Makes tables for positions first .. last - 1 and distances below last, from the present parameter values. Called
   // before each pass. They need no more memory than the pass asks for, however far a stream has come.
   virtual void prepare(int64_t first, int64_t last) { (void)first, (void)last; }
@@ -77,12 +76,17 @@ class Position {
   // 1. x[r] += e(first + r), for methods that say so
   virtual bool adds_to_input() const { return false; }
   virtual void add_to_input(Mat x, int64_t first) const { (void)x, (void)first; }
-  virtual void add_to_input_backward(ConstMat dx, int64_t first) { (void)dx, (void)first; }
+  // Gradients of tensors() are added to `grads`.
+  virtual void add_to_input_backward(ConstMat dx, int64_t first, Tensors grads) const {
+    (void)dx, (void)first, (void)grads;
+  }
   // 2.
   virtual Rotation rotation() const { return {}; }
   // 3. `d_bias` is [H, n] in the layout of DistanceBias::table.
   virtual DistanceBias bias(int64_t layer) const { return (void)layer, DistanceBias{}; }
-  virtual void bias_backward(int64_t layer, ConstMat d_bias) { (void)layer, (void)d_bias; }
+  virtual void bias_backward(int64_t layer, ConstMat d_bias, Tensors grads) const {
+    (void)layer, (void)d_bias, (void)grads;
+  }
 };
 
 // What a method is told of the model.

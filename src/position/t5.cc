@@ -41,9 +41,7 @@ class T5 : public Position {
     return {{"bias", {tables_, buckets_, heads_}, [](int64_t, double z) { return static_cast<float>(0.02 * z); }}};
   }
 
-  void bind(std::span<const std::span<float>> values, std::span<const std::span<float>> grads) override {
-    weights_ = values[0], d_weights_ = grads[0];
-  }
+  void bind(Tensors values) override { weights_ = values[0]; }
 
   // Spreads the buckets over distances, far to near as DistanceBias wants it. From the maximum on all are alike.
   void prepare(int64_t, int64_t last) override {
@@ -64,10 +62,10 @@ class T5 : public Position {
         .kind = DistanceBias::Kind::kTable, .slopes = {}, .table = {table, heads_, distances_}, .wants_gradient = true};
   }
 
-  void bias_backward(int64_t layer, ConstMat d_bias) override {
+  void bias_backward(int64_t layer, ConstMat d_bias, Tensors grads) const override {
     const int64_t n = d_bias.cols;
     for (int64_t h = 0; h < heads_; ++h) {
-      for (int64_t d = 0; d < n; ++d) d_weights_[index(layer % tables_, d, h)] += d_bias(h, n - 1 - d);
+      for (int64_t d = 0; d < n; ++d) grads[0][index(layer % tables_, d, h)] += d_bias(h, n - 1 - d);
     }
   }
 
@@ -89,7 +87,6 @@ class T5 : public Position {
   std::vector<int64_t> bucket_;     // [distance]
   std::vector<float> by_distance_;  // [tables, H, distances]
   std::span<const float> weights_;  // [tables, buckets, H]
-  std::span<float> d_weights_;
 };
 
 std::unique_ptr<Position> T5Options::make(const PositionShape& shape) const {

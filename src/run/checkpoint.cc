@@ -122,15 +122,33 @@ StateFile read_state(const fs::path& path) {
   return read_fields<StateFile>(json, path.string());
 }
 
-std::vector<NamedTensor> named(const Parameters& parameters, const Block& block) {
-  std::vector<NamedTensor> tensors;
+void require_finite(const std::string& name, std::span<const float> numbers) {
+  for (const float x : numbers) {
+    require(std::isfinite(x), "tensor '{}' holds {}; nothing is saved with it. Earlier checkpoints are intact.", name,
+            x);
+  }
+}
+
+std::vector<StreamedTensor> named(const Parameters& parameters, const Block& block) {
+  std::vector<StreamedTensor> tensors;
   for (const Tensor& t : parameters.tensors()) {
-    const auto data = block.numbers.subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.size));
-    for (const float x : data) {
-      require(std::isfinite(x), "tensor '{}{}' holds {}; nothing is saved with it. Earlier checkpoints are intact.",
-              block.prefix, t.name, x);
-    }
-    tensors.push_back({block.prefix + t.name, DType::kF32, t.shape, std::as_bytes(data)});
+    const std::span<const float> data = part(block.numbers, t.offset, t.size);
+    require_finite(block.prefix + t.name, data);
+    tensors.push_back(
+        {block.prefix + t.name, DType::kF32, t.shape, [data](const ByteSink& sink) { sink(std::as_bytes(data)); }});
+  }
+  return tensors;
+}
+
+std::vector<StreamedTensor> in_parts(const Parameters& parameters, const BlockInParts& block) {
+  std::vector<StreamedTensor> tensors;
+  for (const Tensor& t : parameters.tensors()) {
+    const std::string name = block.prefix + t.name;
+    tensors.push_back({name, DType::kF32, t.shape, [name, &t, &block](const ByteSink& sink) {
+                         const std::span<const float> numbers = block.tensor(t);
+                         require_finite(name, numbers);
+                         sink(std::as_bytes(numbers));
+                       }});
   }
   return tensors;
 }
@@ -248,11 +266,13 @@ std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 void save_checkpoint(const fs::path& dir, const CheckpointContent& content) {
   Parameters& parameters = content.model.parameters();
-  const std::vector<NamedTensor> weights = named(parameters, {"", parameters.values()});
-  std::vector<NamedTensor> further;
-  for (const Block& b : content.blocks) {
-    for (NamedTensor& t : named(parameters, b)) further.push_back(std::move(t));
-  }
+  const std::vector<StreamedTensor> weights = named(parameters, {"", parameters.values()});
+  std::vector<StreamedTensor> further;
+  const auto add = [&](std::vector<StreamedTensor> tensors) {
+    for (StreamedTensor& t : tensors) further.push_back(std::move(t));
+  };
+  for (const Block& b : content.blocks) add(named(parameters, b));
+  for (const BlockInParts& b : content.blocks_in_parts) add(in_parts(parameters, b));
   StateFile state = state_of(content.model.config(), content.step);
   state.from = content.from;
   if (content.training) {
@@ -261,8 +281,11 @@ void save_checkpoint(const fs::path& dir, const CheckpointContent& content) {
                       t.arithmetic};
   }
   write_aside(dir, state, content.tokenizer, [&](const fs::path& aside) {
-    state.files[kModelFile] = file_entry(write_safetensors(aside / kModelFile, weights));
-    if (!further.empty()) state.files[kOptimizerFile] = file_entry(write_safetensors(aside / kOptimizerFile, further));
+    state.files[kModelFile] =
+        file_entry(write_safetensors(aside / kModelFile, std::span<const StreamedTensor>(weights)));
+    if (!further.empty())
+      state.files[kOptimizerFile] =
+          file_entry(write_safetensors(aside / kOptimizerFile, std::span<const StreamedTensor>(further)));
   });
 }
 
@@ -355,6 +378,18 @@ void load_blocks(const fs::path& dir, const Transformer& model, const std::vecto
   const Safetensors file(dir / kOptimizerFile);
   for (const Block& b : blocks) {
     for (const Tensor& t : model.parameters().tensors()) fill_tensor(file, t, b);
+  }
+}
+
+void load_block(const fs::path& dir, const Transformer& model, const std::string& prefix,
+                const std::function<void(const Tensor& tensor, std::span<const float> numbers)>& f) {
+  const Safetensors file(dir / kOptimizerFile);
+  std::vector<float> numbers;
+  for (const Tensor& t : model.parameters().tensors()) {
+    numbers.resize(static_cast<size_t>(t.size));
+    const NamedTensor& stored = stored_tensor(file, t, prefix);
+    file.read(stored.name, numbers);
+    f(t, numbers);
   }
 }
 

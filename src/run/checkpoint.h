@@ -1,6 +1,7 @@
 // Checkpoints: a directory that appears whole or not at all, with a checksum of every file. It holds the weights and
 // further blocks of numbers of the same shape; what those mean is the trainer's business.
 #pragma once
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,6 +19,13 @@ namespace longshot {
 struct Block {
   std::string prefix;
   std::span<float> numbers;
+};
+
+// The same where the numbers are not here as a whole: tensor by tensor, in the order of the model's. What a call returns is
+// read before the next.
+struct BlockInParts {
+  std::string prefix;
+  std::function<std::span<const float>(const Tensor& tensor)> tensor;
 };
 
 // What going on with training needs beside the blocks.
@@ -53,6 +61,7 @@ struct CheckpointContent {
   const Tokenizer* tokenizer = nullptr;  // null: none travels along
   int64_t step = 0;
   std::vector<Block> blocks{};  // beside the weights
+  std::vector<BlockInParts> blocks_in_parts{};
   std::optional<TrainingState> training{};
   std::optional<Origin> from{};
 };
@@ -90,6 +99,9 @@ void load_weights(const fs::path& dir, Transformer& model, const Watch& watch = 
                   std::optional<WeightStorage> storage = {});
 // Fills the blocks that were saved beside the weights.
 void load_blocks(const fs::path& dir, const Transformer& model, const std::vector<Block>& blocks);
+// The same tensor by tensor, in the order of the model's: f gets each with its numbers.
+void load_block(const fs::path& dir, const Transformer& model, const std::string& prefix,
+                const std::function<void(const Tensor& tensor, std::span<const float> numbers)>& f);
 
 // Steps of the checkpoints of a run, ascending. Unfinished ones have another name and are not seen.
 std::vector<int64_t> checkpoint_steps(const RunDir& run);

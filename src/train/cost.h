@@ -6,13 +6,13 @@ namespace longshot {
 
 struct StepCost {
   int64_t parameters = 0;
-  size_t state_bytes = 0;       // weights, gradients, moments
+  size_t state_bytes = 0;       // weights, gradients, moments, buckets under way
   size_t activation_bytes = 0;  // activations and what passes work on
   size_t bytes() const { return state_bytes + activation_bytes; }
 };
 
-// Memory follows from the layout alone; address space is reserved for it, no memory is taken.
-StepCost predict_memory(Context& context, const ModelConfig& config, const TrainConfig& train);
+// Memory of one of so many ranks. It follows from the layout alone; address space is reserved for it, no memory is taken.
+StepCost predict_memory(Context& context, const ModelConfig& config, const TrainConfig& train, int ranks = 1);
 
 struct StepTrial {
   double seconds = 0;        // of a step

@@ -41,18 +41,46 @@ void OptimizerConfig::validate() const {
 
 int64_t Optimizer::moments(const OptimizerConfig& config) { return config.optimizer == OptimizerKind::kAdamW ? 2 : 1; }
 
-Optimizer::Optimizer(const OptimizerConfig& config, Parameters& parameters) : config_(config), parameters_(parameters) {
-  for (const Tensor& t : parameters.tensors()) {
-    for (int64_t at = 0; at < t.size; at += kRangeFloats) {
-      ranges_.push_back({t.offset + at, std::min(kRangeFloats, t.size - at), t.matrix});
-    }
-  }
-  partial_.resize(ranges_.size());
-  const auto size = static_cast<int64_t>(parameters.values().size());
+Optimizer::Optimizer(const OptimizerConfig& config, Parameters& parameters)
+    : Optimizer(config, parameters, Shards(parameters, 1).units(), {{0, parameters.end()}}) {}
+
+Optimizer::Optimizer(const OptimizerConfig& config, Parameters& parameters, const Shards& shards, int rank)
+    : Optimizer(config, parameters, shards.units(), shards.of_rank(rank)) {}
+
+Optimizer::Optimizer(const OptimizerConfig& config, Parameters& parameters, std::vector<NormUnit> units,
+                     std::vector<FloatRange> own)
+    : config_(config), parameters_(parameters), units_(std::move(units)), own_(std::move(own)) {
+  find_ranges();
+  squares_.resize(units_.size());
+  int64_t size = 0;
+  for (const FloatRange& r : own_) size += r.count();
   memory_ = Workspace([&](Layout& at) {
     first_ = at.array<float>(size);
     second_ = at.array<float>(moments(config) > 1 ? size : 0);
   });
+}
+
+// Pieces of a tensor in one of the own ranges; these begin and end with units.
+void Optimizer::find_ranges() {
+  const std::vector<Tensor>& tensors = parameters_.tensors();
+  size_t unit = 0, tensor = 0;
+  int64_t moment = 0;
+  for (const FloatRange& r : own_) {
+    while (unit < units_.size() && units_[unit].offset < r.begin) ++unit;
+    const int64_t in_front = moment - r.begin;
+    for (; unit < units_.size() && units_[unit].offset < r.end; ++unit) {
+      const NormUnit& u = units_[unit];
+      while (u.offset >= tensors[tensor].offset + tensors[tensor].size) ++tensor;
+      const bool goes_on = !ranges_.empty() && ranges_.back().offset + ranges_.back().count == u.offset &&
+                           u.offset > tensors[tensor].offset && ranges_.back().count < kRangeFloats;
+      if (goes_on) {
+        ranges_.back().count += u.count;
+      } else {
+        ranges_.push_back({u.offset, u.count, u.offset + in_front, unit, tensors[tensor].matrix});
+      }
+    }
+    moment += r.count();
+  }
 }
 
 std::vector<Block> Optimizer::blocks() {
@@ -78,18 +106,21 @@ void Optimizer::set_numbers(const std::map<std::string, double>& numbers, const 
   last_lr_ = number("last_lr");
 }
 
-double Optimizer::gradient_norm(Context& context) {
+double Optimizer::gradient_norm(Context& context, const Complete& complete) {
   const float* grads = parameters_.grads().data();
   context.tasks(static_cast<int64_t>(ranges_.size()), [&](int64_t i) {
     const Range& r = ranges_[static_cast<size_t>(i)];
-    partial_[static_cast<size_t>(i)] = sum_of_squares(grads + r.offset, r.count);
+    for (size_t u = r.unit; u < units_.size() && units_[u].offset < r.offset + r.count; ++u) {
+      squares_[u] = sum_of_squares(grads + units_[u].offset, units_[u].count);
+    }
   });
-  return std::sqrt(std::accumulate(partial_.begin(), partial_.end(), 0.0));
+  if (complete) complete(squares_);
+  return std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0));
 }
 
-double Optimizer::step(Context& context, double lr) {
+double Optimizer::step(Context& context, double lr, const Complete& complete) {
   const ZoneTimer timer(context, Zone::kOptimizer);
-  const double norm = gradient_norm(context);
+  const double norm = gradient_norm(context, complete);
   const double scale = config_.clip > 0 ? std::min(1.0, config_.clip / (norm + 1e-6)) : 1.0;
   const auto t = static_cast<double>(++updates_);
   const AdamW adamw{.lr = static_cast<float>(lr),
@@ -106,8 +137,8 @@ double Optimizer::step(Context& context, double lr) {
     const Range& r = ranges_[static_cast<size_t>(i)];
     const UpdateRange u{.value = parameters_.values().data() + r.offset,
                         .grad = parameters_.grads().data() + r.offset,
-                        .first = first_.data() + r.offset,
-                        .second = second_.empty() ? nullptr : second_.data() + r.offset,
+                        .first = first_.data() + r.moment,
+                        .second = second_.empty() ? nullptr : second_.data() + r.moment,
                         .count = r.count,
                         .grad_scale = static_cast<float>(scale),
                         .decay = static_cast<float>(r.decay ? config_.weight_decay : 0.0)};

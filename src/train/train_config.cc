@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 
 #include "base/error.h"
@@ -26,12 +27,15 @@ void TrainConfig::fields(Options& o) {
   o.add("precision", precision, kPrecisions,
         "of the numbers that are multiplied: bf16 is several times as fast where the CPU has it");
   o.add("recompute", recompute, "less memory: run each block again in the backward pass");
+  o.add("batch-groups", batch_groups,
+        "sum gradients by so many parts of a batch, a power of 2: the same bits on so many ranks, a half, .. one; 1: "
+        "plainly");
   optimizer.fields(o);
 }
 
 namespace {
 
-constexpr int64_t kMostSteps = int64_t{1} << 32, kMostBatchTokens = int64_t{1} << 26;
+constexpr int64_t kMostSteps = int64_t{1} << 32, kMostBatchTokens = int64_t{1} << 26, kMostGroups = 1024;
 
 }  // namespace
 
@@ -54,14 +58,17 @@ void TrainConfig::validate(int64_t length) {
   }
   require_usage(save_minutes >= 0, "--save-minutes must not be negative, but is {}", save_minutes);
   require_usage(max_seconds >= 0, "--max-seconds must not be negative, but is {}", max_seconds);
+  require_usage(
+      batch_groups >= 1 && batch_groups <= kMostGroups && std::has_single_bit(static_cast<uint64_t>(batch_groups)),
+      "--batch-groups: {} is not a power of 2 between 1 and {}", batch_groups, kMostGroups);
   optimizer.validate();
   schedule.validate(steps);
 }
 
 bool may_change_on_resume(const std::string& option) {
-  constexpr std::array<std::string_view, 11> kFree = {
+  constexpr std::array<std::string_view, 12> kFree = {
       "steps",     "save-every", "save-minutes",       "eval-every",  "eval-lengths", "keep",
-      "log-every", "recompute",  "micro-batch-tokens", "max-seconds", "precision"};
+      "log-every", "recompute",  "micro-batch-tokens", "max-seconds", "precision",    "batch-groups"};
   return std::ranges::find(kFree, option) != kFree.end();
 }
 

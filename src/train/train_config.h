@@ -20,6 +20,7 @@ struct TrainConfig {
   int64_t keep = 2;
   double max_seconds = 0;
   bool recompute = false;
+  int64_t batch_groups = 8;
   Precision precision = Precision::kF32;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;

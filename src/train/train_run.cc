@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/files.h"
 
 namespace longshot {
 namespace {
@@ -74,9 +75,9 @@ std::string other_precision(const CheckpointInfo& info, const fs::path& dir, con
                                   info.step, now);
 }
 
-// The trainer as it was at `step`; what to say of it.
-std::string restore(Trainer& trainer, const RunWriter& run, int64_t step, const TrainRequest& request,
-                    const TokenSet& tokens) {
+// The checkpoint of `step`, fit to go on from.
+CheckpointInfo checked_checkpoint(const RunWriter& run, int64_t step, const TrainRequest& request,
+                                  const TokenSet& tokens) {
   const fs::path dir = run.dir().checkpoint(step);
   CheckpointInfo info;
   try {
@@ -90,8 +91,7 @@ std::string restore(Trainer& trainer, const RunWriter& run, int64_t step, const 
     fail("{} Move {} away, and {}.", e.what(), dir.string(), then);
   }
   require_same_run(dir, info, request, tokens);
-  trainer.restore(dir, info);
-  return other_precision(info, dir, request);
+  return info;
 }
 
 // Another run's weights, as the ones to start with.
@@ -182,45 +182,97 @@ int64_t model_vocabulary(const TrainRequest& request, const TokenSet& tokens) {
   }
 }
 
-TrainResult train_run(Context& context, TrainRequest request, const TrainEvents& events) {
+namespace {
+
+void check(const TrainRequest& request) {
   require_usage(!request.data.empty(), "training needs --data DIR, a token set made by `longshot prepare`");
   require_usage(!request.out.empty(), "training needs --out DIR, the directory of the run");
   require_usage(request.resume_step >= 0, "--resume-step must not be negative, but is {}", request.resume_step);
   require_usage(request.eval_tokens >= 0, "--eval-tokens must not be negative, but is {}", request.eval_tokens);
-  const TokenSet tokens(request.data);
-  request.model.vocab = model_vocabulary(request, tokens);
-  request.model.validate();
-  request.train.validate(request.model.length);
-  tokens.split("train").verify();
-  const PrecisionScope precision(context, request.train.precision);
-  Transformer model(request.model, true);
-  const TrainerCallbacks callbacks = trainer_callbacks(events, request, tokens, model);
+}
 
-  RunWriter run{RunDir(request.out)};
-  require_usage(request.resumes() || run.checkpoints().empty(),
-                "{}: holds a run already. Use --resume, or another --out.", request.out);
-  const int64_t step = step_to_resume(run, request.resume_step);
-  std::optional<Origin> from;
-  if (step == 0 && !request.from.empty()) {
-    from = load_source(request, tokens, model);
-  } else if (step == 0) {
-    model.initialize(context, request.train.seed);
+// What ranks that train together must have in common.
+void require_same_work(Communicator& world, TrainRequest& request, const TokenSet& tokens) {
+  Facts facts{{"the program's checksum", checksum(MappedFile("/proc/self/exe").bytes())}};
+  Options options;
+  request.fields(options);
+  for (const Option& o : options.all()) {
+    if (o.name != "data" && o.name != "threads") facts.emplace_back("--" + o.name, o.get());
   }
-  Trainer trainer(context, {model, tokens.split("train"), &tokens.tokenizer(), from}, request.train);
-  const std::string other = step > 0 ? restore(trainer, run, step, request, tokens) : "";
-  require_room(run.dir(), model, request.train);
+  facts.emplace_back("the hash of the text in --data", hex(tokens.split("train").data_hash()));
+  facts.emplace_back("the tokenizer's hash", hex(tokens.tokenizer().hash()));
+  require_agreement(world, facts);
+}
 
-  // Everything is checked: from here on the run changes.
-  const fs::path abandoned = run.begin_at(step);
+// The run on disk, on rank 0 alone, and where it stands.
+struct Opened {
+  std::optional<RunWriter> run{};
+  int64_t step = 0;
+  std::optional<CheckpointInfo> checkpoint{};
+  std::optional<Origin> from{};
+  fs::path dir() const { return checkpoint ? run->dir().checkpoint(step) : fs::path(); }
+};
+
+void open_run(Opened& opened, const TrainRequest& request, const TokenSet& tokens, Transformer& model) {
+  opened.run.emplace(RunDir(request.out));
+  require_usage(request.resumes() || opened.run->checkpoints().empty(),
+                "{}: holds a run already. Use --resume, or another --out.", request.out);
+  opened.step = step_to_resume(*opened.run, request.resume_step);
+  if (opened.step > 0) opened.checkpoint = checked_checkpoint(*opened.run, opened.step, request, tokens);
+  if (opened.step == 0 && !request.from.empty()) opened.from = load_source(request, tokens, model);
+  require_room(opened.run->dir(), model, request.train);
+}
+
+// Everything is checked: from here on the run changes.
+void begin_run(Opened& opened, TrainRequest& request, const TrainEvents& events) {
+  const fs::path abandoned = opened.run->begin_at(opened.step);
   if (!abandoned.empty()) {
     events.on_note(fmt::format("later checkpoints moved to {}: a run of its own", abandoned.string()));
   }
-  if (!other.empty()) events.on_note(other);
+  if (opened.checkpoint) {
+    const std::string other = other_precision(*opened.checkpoint, opened.dir(), request);
+    if (!other.empty()) events.on_note(other);
+  }
   Options options;
   request.fields(options);
-  run.write_config(options.to_toml(false));
-  events.on_start(trainer, model, step);
-  return trainer.train(run, callbacks);
+  opened.run->write_config(options.to_toml(false));
+}
+
+// f() on rank 0, or here where there are no ranks.
+template <class F>
+void on_root(Communicator* world, F&& f) {
+  world ? world->on_root(f) : f();
+}
+
+}  // namespace
+
+TrainResult train_run(Context& context, TrainRequest request, const TrainEvents& events, Communicator* world) {
+  if (world && world->is_alone()) world = nullptr;
+  check(request);
+  const TokenSet tokens(request.data);
+  on_root(world, [&] { request.model.vocab = model_vocabulary(request, tokens); });
+  if (world) world->broadcast(std::as_writable_bytes(std::span(&request.model.vocab, 1)));
+  request.model.validate();
+  request.train.validate(request.model.length);
+  if (world) require_same_work(*world, request, tokens);
+  tokens.split("train").verify();
+  const PrecisionScope precision(context, request.train.precision);
+  Transformer model(request.model, true, Transformer::Memory::kMemory,
+                    Trainer::shared_gradients(request.train, request.model.length, world));
+  const TrainerCallbacks callbacks = trainer_callbacks(events, request, tokens, model);
+
+  Opened opened;
+  on_root(world, [&] { open_run(opened, request, tokens, model); });
+  if (opened.step == 0 && !opened.from) model.initialize(context, request.train.seed);
+  Trainer trainer(context, {model, tokens.split("train"), &tokens.tokenizer(), opened.from, world}, request.train);
+  if (world) {
+    trainer.begin_together({opened.dir(), opened.checkpoint ? &*opened.checkpoint : nullptr});
+  } else if (opened.checkpoint) {
+    trainer.restore(opened.dir(), *opened.checkpoint);
+  }
+  on_root(world, [&] { begin_run(opened, request, events); });
+  events.on_start(trainer, model, opened.step);
+  return trainer.train(opened.run ? &*opened.run : nullptr, callbacks);
 }
 
 }  // namespace longshot

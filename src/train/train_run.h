@@ -44,6 +44,7 @@ struct TrainEvents {
 int64_t model_vocabulary(const TrainRequest& request, const TokenSet& tokens);
 
 // Checks everything that can be checked before it writes anything, then trains. A run that is refused is as it was.
-TrainResult train_run(Context& context, TrainRequest request, const TrainEvents& events);
+// With `world` all its ranks call this, with the same request; rank 0 alone reads and writes the run.
+TrainResult train_run(Context& context, TrainRequest request, const TrainEvents& events, Communicator* world = nullptr);
 
 }  // namespace longshot

@@ -209,9 +209,9 @@ TEST(Adaptive, PaddingRowsAsInFairseqOnlyWhenAskedFor) {
     c.adaptive_padding_rows = quirk;
     const auto model = tiny_model(c);
     const std::vector<int32_t> tokens{10, 11, 21, 1};
-    const Random dx(4, c.dim, 6);
+    const Random dx(4, c.dim, 6), room(4, c.dim, 7);
     const int64_t position = 0;
-    model->embed_backward(test_context(), {tokens, 4, {&position, 1}}, dx.mat, {});
+    model->embed_backward(test_context(), {tokens, 4, {&position, 1}}, dx.mat, {.x = room.mat, .dx = {}, .stats = {}});
     const Mat values = tensor(*model, "embed.band1.weight");
     const float* grads = model->parameters().grads().data() + (values.data - model->parameters().values().data());
     double padding = 0, other = 0;

@@ -16,12 +16,14 @@ TEST(Cost, PredictedMemoryIsWhatIsTaken) {
       train.recompute = recompute;
       train.optimizer.optimizer = optimizer;
       const StepCost cost = predict_memory(test_context(), config, train);
-      Transformer model(config, true);
-      const TrainingPass pass(test_context(), model, Trainer::pass_config(train, config.length));
+      const BatchPlan plan = Trainer::plan(train, config.length);
+      EXPECT_EQ(plan.sums, 3);  // five sequences in passes of up to two
+      Transformer model(config, true, Transformer::Memory::kMemory, SharedGradients::kApart);
+      const TrainingPass pass(test_context(), model, Trainer::pass_config(plan, train, config.length));
       EXPECT_EQ(cost.activation_bytes, pass.bytes());
       EXPECT_EQ(cost.parameters, model.parameters().count());
       Optimizer state(train.optimizer, model.parameters());
-      auto floats = static_cast<size_t>(2 * cost.parameters);
+      auto floats = static_cast<size_t>(cost.parameters + plan.sums * model.parameters().gradient_floats());
       for (const Block& moment : state.blocks()) floats += moment.numbers.size();
       EXPECT_NEAR(static_cast<double>(cost.state_bytes), static_cast<double>(floats * sizeof(float)),
                   0.01 * static_cast<double>(cost.state_bytes));  // tensors begin on cache lines
