@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "model/config.h"
 #include "model/training.h"
+#include "train/batch_plan.h"
 #include "train/optimizer.h"
 
 namespace longshot {
@@ -80,7 +81,7 @@ std::vector<float> random_floats(int64_t n, uint64_t seed, uint64_t stream);  //
 // The model of configs/demo.toml.
 ModelConfig demo_model(int64_t length);
 
-// A model and all that one update of it takes: forward, backward, optimizer.
+// A model and all that one update of it takes, summed as `train` does: forward, backward, optimizer.
 class TrainingStep {
  public:
   TrainingStep(Context& context, const ModelConfig& config, int64_t batch_tokens, uint64_t seed);
@@ -98,6 +99,7 @@ class TrainingStep {
  private:
   Context& context_;
   int64_t length_, sequences_;
+  BatchPlan plan_;
   TrainingPass pass_;
   Optimizer optimizer_;
   std::vector<int32_t> inputs_, targets_;

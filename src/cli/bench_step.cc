@@ -20,7 +20,8 @@ TrainingStep::TrainingStep(Context& context, const ModelConfig& config, int64_t 
       context_(context),
       length_(config.length),
       sequences_(batch_tokens / config.length),
-      pass_(context, model, {.sequences = sequences_, .length = length_}),
+      plan_({.sequences = sequences_, .together = sequences_}),
+      pass_(context, model, {.sequences = sequences_, .length = length_, .groups = {plan_.passes[0].groups}}),
       optimizer_({}, model.parameters()),
       inputs_(random_tokens(tokens(), config.vocab, seed, 0)),
       targets_(random_tokens(tokens(), config.vocab, seed, 1)) {
@@ -28,8 +29,13 @@ TrainingStep::TrainingStep(Context& context, const ModelConfig& config, int64_t 
 }
 
 double TrainingStep::run() {
-  const TrainingBatch batch{
-      .sequences = sequences_, .length = length_, .inputs = inputs_, .targets = targets_, .first_key = {}};
+  const TrainingBatch batch{.sequences = sequences_,
+                            .length = length_,
+                            .inputs = inputs_,
+                            .targets = targets_,
+                            .first_key = {},
+                            .together = plan_.least,
+                            .groups = plan_.passes[0].groups};
   const auto count = static_cast<double>(tokens());
   const double loss = pass_.run(batch, static_cast<float>(1 / count), 1) / count;
   optimizer_.step(context_, 1e-4);

@@ -58,6 +58,9 @@ class ScoreTerm {
 struct AttentionShape {
   int64_t sequences = 0, queries = 0, heads = 0, head_dim = 0;
   int64_t key_heads = 0;  // heads of keys and values, each shared by as many neighbouring heads of queries; 0: H
+  // Of a larger batch that comes in calls of unlike size: sequences that each has at least; 0: these. The backward pass cuts
+  // the work for its threads by them, so that a sequence has the same bits in all.
+  int64_t together = 0;
   int64_t stored_heads() const { return key_heads > 0 ? key_heads : heads; }
   int64_t group() const { return heads / stored_heads(); }
   int64_t width() const { return heads * head_dim; }

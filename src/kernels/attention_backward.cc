@@ -199,10 +199,10 @@ void add_to(float* to, const float* from, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
-// A head of keys is one task, unless a sequence has too few heads for the threads. How many sequences there are does not
-// count: each has the same bits whatever others stand beside it.
+// A head of keys is one task, unless there are too few heads for the threads.
 int64_t parts_of_a_head(const AttentionShape& shape, int64_t keys, int threads) {
-  const int64_t heads = shape.stored_heads(), wanted = 2 * int64_t{threads};
+  const int64_t sequences = shape.together > 0 ? std::min(shape.together, shape.sequences) : shape.sequences;
+  const int64_t heads = sequences * shape.stored_heads(), wanted = 2 * int64_t{threads};
   return heads >= wanted ? 1 : std::clamp<int64_t>(tiles_of(keys, kKeyTile), 1, tiles_of(wanted, heads));
 }
 

@@ -78,7 +78,7 @@ void TrainingPass::layout(Layout& at) {
 
 LayerPass TrainingPass::layer_pass(int64_t index, const TrainingBatch& batch, uint64_t dropout_key) {
   AttentionShape shape = shape_;
-  shape.sequences = batch.sequences;
+  shape.sequences = batch.sequences, shape.together = batch.together;
   LayerPass pass{.shape = shape,
                  .attention = model_.attention_options(index),
                  .store = &store_,

@@ -13,6 +13,7 @@ struct TrainingBatch {
   std::span<const int32_t> inputs, targets;  // [B, T]; a negative target is not scored
   std::span<const int32_t> first_key;        // [B, T] or empty: first position each token may see
   int64_t first_sequence = 0;                // in the batch this is a part of: dropout goes by that
+  int64_t together = 0;                      // sequences that every part of that batch has, at least; 0: these
   RowGroups groups = {};                     // of the sequences: gradients and losses are summed by them
 };
 

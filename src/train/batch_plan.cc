@@ -44,6 +44,7 @@ BatchPlan::BatchPlan(const BatchCut& cut) : count(cut.sequences) {
   int levels = 0;
   while (int64_t{cut.ranks} << levels < cut.groups) ++levels;
   same_bits = int64_t{cut.ranks} << levels == cut.groups;
+  least = std::max<int64_t>(cut.sequences / cut.groups, 1);
   tree = halved(0, count, levels);
   const RowGroups all{tree};
   sums = depth_of_pieces(all, cut.together);

@@ -19,11 +19,13 @@ struct BatchCut {
 
 struct BatchPlan {
   explicit BatchPlan(const BatchCut& cut);
+  BatchPlan(BatchPlan&&) = default;  // passes look into the tree
 
   int64_t first = 0, count = 0;    // the rank's sequences
   std::vector<RowGroup> tree;      // over them
   std::vector<GroupPiece> passes;  // sequences count from the rank's first; groups are of `tree`
   int64_t longest = 0;             // sequences of a pass
+  int64_t least = 1;               // sequences of a group
   int sums = 1;                    // blocks of gradients that exist at once
   bool same_bits = true;           // as with any number of ranks that divides the groups
 

@@ -10,11 +10,11 @@ StepCost predict_memory(Context& context, const ModelConfig& config, const Train
   const Shards shards(parameters, ranks);
   const int64_t floats = parameters.end() + plan.sums * parameters.gradient_floats() +
                          Optimizer::moments(train.optimizer) * shards.floats(0);
-  return {
-      .parameters = parameters.count(),
-      .state_bytes = static_cast<size_t>(floats) * sizeof(float) + (ranks > 1 ? ShardExchange::predict_bytes(shards) : 0),
-      .activation_bytes =
-          TrainingPass::predict_bytes(context, model, Trainer::pass_config(plan, train, config.length))};
+  return {.parameters = parameters.count(),
+          .state_bytes =
+              static_cast<size_t>(floats) * sizeof(float) + (ranks > 1 ? ShardExchange::predict_bytes(shards) : 0),
+          .activation_bytes =
+              TrainingPass::predict_bytes(context, model, Trainer::pass_config(plan, train, config.length))};
 }
 
 StepTrial try_step(Context& context, const ModelConfig& config, const TrainConfig& train, const TokenFile& tokens) {

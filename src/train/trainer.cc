@@ -145,6 +145,7 @@ TrainingBatch Trainer::batch_of(const GroupPiece& pass) {
           .targets = of(batch_.targets),
           .first_key = inputs_.model.config().document_mask ? of(batch_.doc_start) : std::span<const int32_t>{},
           .first_sequence = first,
+          .together = plan_.least,
           .groups = pass.groups};
 }
 
