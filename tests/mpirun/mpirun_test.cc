@@ -99,6 +99,7 @@ TEST_F(Mpirun, GivesTheBitsOfOneProcess) {
     const auto on = [&](int count) { return fmt::format("{}-{}", name, count); };
     ASSERT_EQ(longshot_run(dir_, train(on(1), all)).code, 0);
     for (const int count : {2, 4}) {
+      if (count == 2 && std::string(name) != "alibi") continue;  // time; threads stand for the rest
       const Outcome o = mpirun(ranks(count, train(on(count), all)));
       ASSERT_EQ(o.code, 0) << o.err;
       EXPECT_TRUE(saved(on(count)) == saved(on(1))) << count << " ranks";

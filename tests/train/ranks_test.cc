@@ -107,7 +107,7 @@ TEST_F(TrainingOnRanks, HasTheSameBitsForEveryFeature) {
   with("nag", [](TrainRequest& r) { r.train.optimizer.optimizer = OptimizerKind::kNag; });
   with("bf16", [](TrainRequest& r) { r.train.precision = Precision::kBf16; });
   with("few-heads", [](TrainRequest& r) {  // cut into parts for the threads
-    r.model.heads = 1, r.model.length = 160, r.train.batch_tokens = 160 * 16;
+    r.model.heads = 1, r.model.length = 300, r.train.batch_tokens = 300 * 16;
   });
   with("post-norm", [](TrainRequest& r) { r.model.set("norm-position", "post"); });
   with("swiglu-rms", [](TrainRequest& r) { r.model.set("activation", "swiglu"), r.model.set("norm", "rmsnorm"); });
