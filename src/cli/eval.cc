@@ -2,10 +2,12 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/version.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "data/token_set.h"
 #include "evaluate/evaluation.h"
+#include "kernels/peak.h"
 #include "run/loaded_model.h"
 
 namespace longshot {
@@ -29,22 +31,31 @@ class EvalCommand : public Command {
     o.add("json", json_, "write the results to this file");
     o.add("losses", losses_, "write every scored token's loss to this file, .csv or .safetensors");
     model_.fields(o);
+    options_ = &o;
   }
+
+  bool works_in_ranks() const override { return true; }
 
   int run() override {
     require_usage(!data_.empty(), "longshot eval needs --data DIR, a token set made by `longshot prepare`");
-    for (const std::string& file : {json_, losses_})
-      if (!file.empty()) require_writable(file);
+    if (!world().is_root()) progress_.mute();
+    world().on_root([this] {
+      for (const std::string& file : {json_, losses_})
+        if (!file.empty()) require_writable(file);
+    });
     require_usage(losses_.empty() || losses_.ends_with(".csv") || losses_.ends_with(".safetensors"),
                   "--losses {}: the file must end in .csv or .safetensors", losses_);
     model_.validate();
+    if (model_.threads == 0 && !world().is_alone()) model_.threads = threads_of_rank(world());
     const TokenSet set(data_);
     ModelSession session(model_, args[0], progress_);
     const LoadedModel& loaded = session.loaded;
     require_same_tokenizer(set, vocabulary_of(loaded.info, loaded.dir, args[0]));
     const TokenFile& stream = set.split(config_.split);
-    const EvaluationPlan plan = plan_evaluations(config_, reach_of(*loaded.model), stream);
+    EvaluationPlan plan = plan_evaluations(config_, reach_of(*loaded.model), stream);
+    plan.world = &world();
     stream.verify();
+    agree(stream, session);
     print_heading(loaded, plan);
     const Evaluated evaluated =
         evaluate(session.context, {*loaded.model, loaded.info.weights, loaded.info.step}, stream, plan, callbacks());
@@ -52,6 +63,7 @@ class EvalCommand : public Command {
       progress_.note("stopped; nothing is recorded");
       return 1;
     }
+    if (!world().is_root()) return 0;
     print_decomposition(plan, evaluated);
     record(loaded, evaluated);
     if (!losses_.empty()) write_losses(losses_, stream, evaluated.losses, watched(progress_, "writing the losses"));
@@ -59,6 +71,17 @@ class EvalCommand : public Command {
   }
 
  private:
+  void agree(const TokenFile& stream, const ModelSession& session) {
+    Facts facts{{"longshot", version()}};
+    for (const Option& o : options_->all()) {
+      if (o.get && o.name != "threads") facts.emplace_back("--" + o.name, o.get());
+    }
+    facts.emplace_back("the hash of the text", hex(stream.data_hash()));
+    facts.emplace_back("the checksum of the weights", session.loaded.info.weights);
+    facts.emplace_back("the way of calculating", arithmetic(session.context));
+    require_agreement(world(), facts);
+  }
+
   EvaluationCallbacks callbacks() {
     EvaluationCallbacks callbacks;
     callbacks.should_stop = stop_requested;
@@ -132,6 +155,7 @@ class EvalCommand : public Command {
   std::string data_, json_, losses_;
   EvaluationConfig config_;
   ModelOptions model_;
+  Options* options_ = nullptr;
   int64_t train_length_ = 0;
   Progress progress_;
 };

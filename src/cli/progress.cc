@@ -28,7 +28,7 @@ Progress::~Progress() {
 
 void Progress::show(const std::string& text, bool now) {
   const auto time = steady_clock::now();
-  if (!now && time < next_) return;
+  if (muted_ || (!now && time < next_)) return;
   next_ = time + (terminal_ ? steady_clock::duration(kTerminalPause) : steady_clock::duration(kLogPause));
   if (terminal_) {
     fmt::print(stderr, "\r\033[K{}", text);
@@ -40,6 +40,7 @@ void Progress::show(const std::string& text, bool now) {
 }
 
 void Progress::note(const std::string& text) {
+  if (muted_) return;
   clear();
   fmt::print(stderr, "{}\n", printable(text, true));  // it may hold names from files
 }
@@ -47,6 +48,11 @@ void Progress::note(const std::string& text) {
 void Progress::clear() {
   if (open_) fmt::print(stderr, "\r\033[K");
   open_ = false;
+}
+
+void Progress::mute() {
+  clear();
+  muted_ = true;
 }
 
 Watch watched(Progress& progress, const std::string& what) {

@@ -18,9 +18,11 @@ class Progress {
   // A line that stays.
   void note(const std::string& text);
   void clear();  // room for a line of results
+  void mute();   // says nothing from now on: of several ranks one speaks
 
  private:
   bool terminal_;
+  bool muted_ = false;
   bool open_ = false;  // a rewritable line stands on the terminal
   std::chrono::steady_clock::time_point next_;
 };

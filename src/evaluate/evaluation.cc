@@ -178,7 +178,8 @@ Evaluated evaluate(Context& context, const Subject& subject, const TokenFile& st
           reach_of(subject.model).scaling.value_or("no scaling"));
   Evaluated evaluated;
   for (const Evaluation& e : plan.evaluations) {
-    ScoreOptions options{.batch_tokens = plan.batch_tokens, .document_mask = subject.model.config().document_mask};
+    ScoreOptions options{
+        .batch_tokens = plan.batch_tokens, .document_mask = subject.model.config().document_mask, .world = plan.world};
     options.should_stop = callbacks.should_stop;
     options.on_progress = [&](int64_t scored, double seconds) {
       callbacks.on_progress({e, scored, static_cast<double>(scored) / std::max(seconds, 1e-9)});
@@ -189,6 +190,7 @@ Evaluated evaluate(Context& context, const Subject& subject, const TokenFile& st
       evaluated.finished = false;
       return evaluated;
     }
+    if (plan.world && !plan.world->is_root()) continue;
     if (e.asked_for) {
       EvalRecord record = record_of(e, plan, summarize(stream, scores.losses));
       record.blocks = block_means(scores.losses);
@@ -204,7 +206,7 @@ Evaluated evaluate(Context& context, const Subject& subject, const TokenFile& st
     }
     evaluated.losses.push_back({e, std::move(scores.losses)});
   }
-  analyse(plan, evaluated);
+  if (!plan.world || plan.world->is_root()) analyse(plan, evaluated);
   std::erase_if(evaluated.losses, [](const EvaluatedLosses& e) { return !e.evaluation.asked_for; });
   return evaluated;
 }

@@ -42,6 +42,8 @@ struct EvaluationPlan {
   std::vector<Evaluation> evaluations;
   std::vector<int64_t> undefined;      // lengths that the position method does not reach
   std::optional<std::string> scaling;  // of the position method, as EvalRecord has it
+  // Ranks that share the windows; all evaluate by the same plan, and the result is rank 0's. Null: this process alone.
+  Communicator* world = nullptr;
 };
 
 // What of a model decides whether a length can be tested, and what is asked then.

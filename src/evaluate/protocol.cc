@@ -1,6 +1,7 @@
 #include "evaluate/protocol.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 
 #include "base/clock.h"
@@ -86,15 +87,94 @@ void Scorer::score(std::span<const Window> windows, std::span<float> losses, con
                     targets_, w.count - w.scored, losses);
 }
 
-// How many windows from the first on have its shape, up to `most`.
-size_t alike(std::span<const Window> windows, size_t most) {
-  size_t n = 1;
-  while (n < std::min(most, windows.size()) && windows[n].count == windows[0].count &&
-         windows[n].scored == windows[0].scored) {
-    ++n;
+// Windows that are run at once: all have one shape.
+struct WindowBatch {
+  std::span<const Window> windows;
+  int64_t first = 0, scored = 0;  // targets
+};
+
+std::vector<WindowBatch> batches_of(std::span<const Window> windows, int64_t batch_tokens) {
+  std::vector<WindowBatch> batches;
+  int64_t first = 0;
+  while (!windows.empty()) {
+    const Window& shape = windows[0];
+    const auto most = static_cast<size_t>(std::max<int64_t>(batch_tokens / shape.count, 1));
+    size_t n = 1;
+    while (n < std::min(most, windows.size()) && windows[n].count == shape.count && windows[n].scored == shape.scored)
+      ++n;
+    const int64_t scored = static_cast<int64_t>(n) * shape.scored;
+    batches.push_back({windows.first(n), first, scored});
+    windows = windows.subspan(n);
+    first += scored;
   }
-  return n;
+  return batches;
 }
+
+std::span<float> losses_of(const WindowBatch& batch, std::span<float> all) {
+  return all.subspan(static_cast<size_t>(batch.first), static_cast<size_t>(batch.scored));
+}
+
+// What a rank tells the others at the end of a round.
+struct Round {
+  bool stopped = false;
+  TileCount tiles{};
+};
+
+// Batches in rounds: in each, rank r takes the r-th, and rank 0 gets the losses of all. A batch is the same whoever runs it,
+// and so are its bits.
+class SharedBatches {
+ public:
+  SharedBatches(Communicator& world, std::span<const WindowBatch> batches) : world_(world), batches_(batches) {}
+
+  // The next round's batch of this rank; null where it has none. REQUIRES: more().
+  const WindowBatch* own() const {
+    const size_t at = next_ + static_cast<size_t>(world_.rank());
+    return at < batches_.size() ? &batches_[at] : nullptr;
+  }
+  bool more() const { return next_ < batches_.size(); }
+  // Targets of the rounds that have ended, and of the one under way.
+  int64_t done() const { return first_of(next_); }
+  int64_t round_tokens() const { return first_of(next_ + static_cast<size_t>(world_.size())) - done(); }
+
+  // Ends the round: what this rank has found goes to rank 0. False where a rank was stopped in it.
+  bool end_round(const Round& own, std::span<float> losses, TileCount& tiles) {
+    const std::string bytes(reinterpret_cast<const char*>(&own), sizeof own);
+    bool stopped = false;
+    for (const std::string& text : world_.gather(bytes)) {
+      Round round;
+      std::memcpy(&round, text.data(), sizeof round);
+      stopped |= round.stopped;
+      tiles.seen += round.tiles.seen;
+      tiles.all += round.tiles.all;
+    }
+    if (stopped) return false;
+    if (!world_.is_alone()) send_losses(losses);
+    next_ = std::min(next_ + static_cast<size_t>(world_.size()), batches_.size());
+    return true;
+  }
+
+ private:
+  int64_t first_of(size_t batch) const {
+    if (batch < batches_.size()) return batches_[batch].first;
+    return batches_.empty() ? 0 : batches_.back().first + batches_.back().scored;
+  }
+  void send_losses(std::span<float> losses) {
+    const auto bytes = [&](const WindowBatch& b) { return std::as_writable_bytes(losses_of(b, losses)); };
+    const auto transfers = world_.transfers();
+    if (!world_.is_root()) {
+      if (const WindowBatch* batch = own()) transfers->send(0, kLosses, bytes(*batch));
+    } else {
+      for (int r = 1; r < world_.size() && next_ + static_cast<size_t>(r) < batches_.size(); ++r)
+        transfers->receive(r, kLosses, bytes(batches_[next_ + static_cast<size_t>(r)]));
+    }
+    world_.wait(*transfers);
+  }
+
+  static constexpr int kLosses = Transfers::kFirstTag;
+  Communicator& world_;
+  std::span<const WindowBatch> batches_;
+  size_t next_ = 0;  // batch of rank 0 in the next round
+};
 
 }  // namespace
 
@@ -103,31 +183,31 @@ Scores score_stream(Context& context, Transformer& model, const Stretch& stretch
           stretch.stream.path().string(), stretch.tokens, stretch.stream.size());
   const double start = seconds_now();
   const auto seconds = [&] { return seconds_now() - start; };
+  const std::unique_ptr<Communicator> alone = options.world ? nullptr : longshot::alone();
   const std::vector<Window> windows = plan_windows(stretch.windows, stretch.tokens);
+  const std::vector<WindowBatch> batches = batches_of(windows, options.batch_tokens);
+  SharedBatches shared(options.world ? *options.world : *alone, batches);
   Scores scores;
   scores.losses.resize(static_cast<size_t>(stretch.tokens));
   Scorer scorer(context, model, stretch.stream, options.document_mask);
-  size_t done = 0;  // tokens
-  try {
-    for (size_t at = 0; at < windows.size();) {
-      context.update_share();
-      const std::span<const Window> left = std::span(windows).subspan(at);
-      const size_t n = alike(left, static_cast<size_t>(std::max<int64_t>(options.batch_tokens / left[0].count, 1)));
-      const size_t scored = n * static_cast<size_t>(left[0].scored);
+  while (scores.finished && shared.more()) {
+    context.update_share();
+    Round round;
+    if (const WindowBatch* batch = shared.own()) {
       const auto progress = [&](double share) {
-        options.on_progress(static_cast<int64_t>(static_cast<double>(done) + share * static_cast<double>(scored)),
+        options.on_progress(shared.done() + static_cast<int64_t>(share * static_cast<double>(shared.round_tokens())),
                             seconds());
       };
-      scorer.score(left.first(n), std::span(scores.losses).subspan(done, scored), {progress, options.should_stop});
-      scores.tiles.seen += scorer.visited().seen;
-      scores.tiles.all += scorer.visited().all;
-      done += scored;
-      at += n;
+      try {
+        scorer.score(batch->windows, losses_of(*batch, scores.losses), {progress, options.should_stop});
+        round.tiles = scorer.visited();
+      } catch (const Stopped&) {
+        round.stopped = true;
+      }
     }
-  } catch (const Stopped&) {
-    scores.finished = false;
-    scores.losses.resize(done);
+    scores.finished = shared.end_round(round, scores.losses, scores.tiles);
   }
+  scores.losses.resize(static_cast<size_t>(shared.done()));
   scores.seconds = seconds();
   return scores;
 }

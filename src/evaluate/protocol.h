@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "data/token_file.h"
+#include "dist/communicator.h"
 #include "model/inference.h"
 
 namespace longshot {
@@ -34,13 +35,14 @@ std::vector<Window> plan_windows(const WindowShape& shape, int64_t tokens);
 struct ScoreOptions {
   int64_t batch_tokens = 8192;  // of all sequences run at once
   bool document_mask = false;
+  Communicator* world = nullptr;  // ranks that share the windows: all of them ask the same
   std::function<void(int64_t scored, double seconds)> on_progress = [](int64_t, double) {};
   std::function<bool()> should_stop = [] { return false; };
 };
 
 struct Scores {
-  bool finished = true;       // false: asked to stop; the losses end there
-  std::vector<float> losses;  // nats, one per target, in stream order
+  bool finished = true;       // false: asked to stop, on any rank; the losses end there
+  std::vector<float> losses;  // nats, one per target, in stream order; of several ranks all are on rank 0
   double seconds = 0;
   TileCount tiles;
 };
