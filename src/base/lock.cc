@@ -22,15 +22,30 @@ std::string content(int fd) {
   return {text, n > 0 ? static_cast<size_t>(n) : 0};
 }
 
+fs::path file_beside(const fs::path& dir) { return dir.parent_path() / ("." + dir.filename().string() + ".lock"); }
+
 }  // namespace
 
-DirectoryLock DirectoryLock::inside(const fs::path& dir) { return {dir, dir / ".lock"}; }
+DirectoryLock DirectoryLock::inside(const fs::path& dir) { return taken(dir, dir / ".lock"); }
+DirectoryLock DirectoryLock::beside(const fs::path& dir) { return taken(dir, file_beside(dir)); }
 
-DirectoryLock DirectoryLock::beside(const fs::path& dir) {
-  return {dir, dir.parent_path() / ("." + dir.filename().string() + ".lock")};
+std::optional<DirectoryLock> DirectoryLock::try_beside(const fs::path& dir) {
+  DirectoryLock lock(file_beside(dir));
+  if (lock.take(dir)) return std::nullopt;
+  return lock;
 }
 
-DirectoryLock::DirectoryLock(const fs::path& dir, fs::path file) : file_(std::move(file)) {
+DirectoryLock DirectoryLock::taken(const fs::path& dir, fs::path file) {
+  DirectoryLock lock(std::move(file));
+  if (const std::optional<std::string> holder = lock.take(dir))
+    fail("{}: another process ({}) is writing there. Wait for it or stop it.", dir.string(),
+         holder->empty() ? "just started" : "pid " + *holder);
+  return lock;
+}
+
+DirectoryLock::DirectoryLock(fs::path file) : file_(std::move(file)) {}
+
+std::optional<std::string> DirectoryLock::take(const fs::path& dir) {
   while (true) {
     Descriptor fd(::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
     require(fd.get() >= 0, "{}: cannot lock {}: {}", file_.string(), dir.string(), std::strerror(errno));
@@ -44,9 +59,7 @@ DirectoryLock::DirectoryLock(const fs::path& dir, fs::path file) : file_(std::mo
       require(errno == EWOULDBLOCK || errno == EINTR, "{}: cannot lock {}: {}", file_.string(), dir.string(),
               std::strerror(errno));
       if (errno == EINTR) continue;
-      const std::string holder = held.substr(std::min(held.size(), kOurs.size()), held.find('\n') - kOurs.size());
-      fail("{}: another process ({}) is writing there. Wait for it or stop it.", dir.string(),
-           holder.empty() ? "just started" : "pid " + holder);
+      return held.substr(std::min(held.size(), kOurs.size()), held.find('\n') - kOurs.size());
     }
     if (!is_still(file_, fd.get())) continue;
     const std::string text = fmt::format("{}{}\n", kOurs, ::getpid());
@@ -54,7 +67,7 @@ DirectoryLock::DirectoryLock(const fs::path& dir, fs::path file) : file_(std::mo
                          ::pwrite(fd.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
     require(written, "{}: cannot write: {}", file_.string(), std::strerror(errno));
     fd_ = fd.release();
-    return;
+    return std::nullopt;
   }
 }
 

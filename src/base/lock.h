@@ -1,5 +1,7 @@
 // One writer at a time: a lock on a directory that other processes see.
 #pragma once
+#include <optional>
+
 #include "base/files.h"
 
 namespace longshot {
@@ -12,14 +14,19 @@ class DirectoryLock {
   static DirectoryLock inside(const fs::path& dir);
   // .NAME.lock beside it, for a directory that is yet to appear or is replaced as a whole.
   static DirectoryLock beside(const fs::path& dir);
+  // The same, or nothing where another process has it.
+  static std::optional<DirectoryLock> try_beside(const fs::path& dir);
 
   DirectoryLock(DirectoryLock&& other) noexcept;
   DirectoryLock& operator=(DirectoryLock&& other) noexcept;
   ~DirectoryLock();
 
  private:
-  // Throws, with the holder's number, if another process has it.
-  DirectoryLock(const fs::path& dir, fs::path file);
+  // What another process that has it wrote there; nothing: it is ours now.
+  std::optional<std::string> take(const fs::path& dir);
+  static DirectoryLock taken(const fs::path& dir,
+                             fs::path file);  // throws, with the holder's number, if it is not free
+  explicit DirectoryLock(fs::path file);
   fs::path file_;
   int fd_ = -1;
 };

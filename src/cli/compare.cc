@@ -21,14 +21,19 @@ class CompareCommand : public Command {
     options_ = &o;
   }
 
+  bool works_in_ranks() const override { return true; }
+
   int run() override {
     require_usage(!place_.data.empty() && !place_.out.empty(), "longshot compare needs --data DIR and --out DIR");
     place_.command = command_line(*options_);
+    place_.world = &world();
+    if (threads_ == 0 && !world().is_alone()) threads_ = threads_of_rank(world());
     Context context(threads_);
     if (threads_ == 0) context.share_cores();
     catch_stop_signals();
     const std::optional<Results> results = run_experiment(context, place_, config_, callbacks());
     if (!results) return stopped();
+    if (!world().is_root()) return 0;
     ReportFiles report;
     try {
       report = write_report(*results, place_.out, {}, watched(progress_, "drawing the figures"));
@@ -45,7 +50,7 @@ class CompareCommand : public Command {
   using Model = ExperimentCallbacks::Model;
 
   int stopped() {
-    progress_.note("stopped; the same command goes on from here");
+    if (world().is_root()) progress_.note("stopped; the same command goes on from here");
     return 1;
   }
 

@@ -3,8 +3,12 @@
 #include <fmt/chrono.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
+#include <limits>
+#include <numeric>
 #include <span>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/context.h"
@@ -57,6 +61,8 @@ class Experiment {
   Experiment(Context& context, const ExperimentPlace& place, const ExperimentConfig& config,
              const ExperimentCallbacks& callbacks)
       : context_(context),
+        alone_(alone()),
+        world_(place.world ? *place.world : *alone_),
         place_(place),
         config_(config),
         callbacks_(callbacks),
@@ -66,15 +72,23 @@ class Experiment {
 
   std::optional<Results> run() {
     for (const ModelPlan& plan : plans_) require_same_model(plan);
-    make_directories(dir_.runs());
-    const DirectoryLock lock = DirectoryLock::inside(dir_.path());
-    open();
-    for (size_t i = 0; i < plans_.size(); ++i) {
-      if (!finish({plans_[i], i, plans_.size()})) return std::nullopt;
-    }
-    if (config_.speed_rounds > 0) find_speeds();
-    Results results = read_experiment(dir_);
-    write_results(dir_.results(), results);
+    require_agreement(world_, {{"longshot", version()},
+                               {"the experiment", config_.to_toml()},
+                               {"the hash of the training text", hex(tokens_.split("train").data_hash())}});
+    std::optional<DirectoryLock> lock;
+    world_.on_root([&] {
+      make_directories(dir_.runs());
+      lock = DirectoryLock::inside(dir_.path());
+      open();
+    });
+    if (!finish_all()) return std::nullopt;
+    world_.set_patience(std::numeric_limits<double>::infinity());  // of those who wait for rank 0's measurements
+    Results results;
+    world_.on_root([&] {
+      if (config_.speed_rounds > 0) find_speeds();
+      results = read_experiment(dir_);
+      write_results(dir_.results(), results);
+    });
     return results;
   }
 
@@ -140,6 +154,28 @@ class Experiment {
     then.config = now.config;
     if (!now.command.empty()) then.command += (then.command.empty() ? "" : "\n") + now.command;
     return then;
+  }
+
+  // Takes models that nobody else is at until all are finished. False when stopped.
+  bool finish_all() {
+    constexpr auto kPause = std::chrono::milliseconds(200);
+    std::vector<size_t> left(plans_.size());
+    std::iota(left.begin(), left.end(), 0);
+    while (true) {
+      std::vector<size_t> busy;
+      for (const size_t i : left) {
+        const std::optional<DirectoryLock> claim = DirectoryLock::try_beside(dir_.run(plans_[i].name).path());
+        if (!claim) {
+          busy.push_back(i);
+        } else if (!finish({plans_[i], i, plans_.size()})) {
+          return false;
+        }
+      }
+      if (busy.empty()) return true;
+      left = std::move(busy);
+      std::this_thread::sleep_for(kPause);
+      if (callbacks_.should_stop()) return false;
+    }
   }
 
   // False when stopped.
@@ -210,7 +246,8 @@ class Experiment {
     events.on_step = [this, m](const StepReport& r) {
       Model at = m;
       const double rate = std::max(r.metrics.tokens_per_second.value_or(0), 1e-3);
-      at.seconds_left = overhead_ * (r.seconds_left + static_cast<double>(tokens_after(m.index)) / rate);
+      const double others = static_cast<double>(tokens_after(m.index)) / rate / world_.size();
+      at.seconds_left = overhead_ * (r.seconds_left + others);
       callbacks_.on_step(at, r);
     };
     events.on_note = callbacks_.on_note;
@@ -298,6 +335,8 @@ class Experiment {
   }
 
   Context& context_;
+  std::unique_ptr<Communicator> alone_;
+  Communicator& world_;
   const ExperimentPlace& place_;
   const ExperimentConfig& config_;
   const ExperimentCallbacks& callbacks_;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "dist/communicator.h"
 #include "experiment/plan.h"
 #include "train/trainer.h"
 
@@ -31,9 +32,12 @@ struct ExperimentPlace {
   std::string data;       // directory of the token set
   std::string out;        // directory of the experiment
   std::string command{};  // as typed, for the record
+  // Ranks that train whole models side by side: each takes the next that no process has locked. Null: this process alone.
+  Communicator* world = nullptr;
 };
 
-// Everything that can be checked without training is checked first. None when stopped; results.json is written otherwise.
+// Everything that can be checked without training is checked first. None when stopped; results.json is written otherwise, by
+// rank 0.
 std::optional<Results> run_experiment(Context& context, const ExperimentPlace& place, const ExperimentConfig& config,
                                       const ExperimentCallbacks& callbacks);
 
