@@ -19,16 +19,21 @@ class PrepareCommand : public Command {
     o.add("threads", threads_, "0: all cores. The result is the same whatever their number");
   }
 
+  bool works_in_ranks() const override { return true; }
+
   int run() override {
+    if (threads_ == 0 && !world().is_alone()) threads_ = threads_of_rank(world());
     Context context(threads_);
     catch_stop_signals();
     config_.inputs = args;
     const double start = seconds_now();
     Progress progress;
+    if (!world().is_root()) progress.mute();
     const PrepareResult result = prepare(context, config_,
                                          {.stop = stop_requested,
                                           .progress = [&](const PrepareProgress& p) { progress.show(line(p)); },
-                                          .note = [&](const std::string& text) { progress.note(text); }});
+                                          .note = [&](const std::string& text) { progress.note(text); },
+                                          .world = &world()});
     if (!result.finished) {
       progress.note("stopped. The same command goes on from here.");
       return 1;

@@ -19,13 +19,13 @@ struct ChunkBatch {
 constexpr size_t kBatchBytes = 64 << 20;  // more only by the last chunk of a batch
 
 // Chunks in a batch, at most.
-inline size_t batch_size(const Context& context) { return static_cast<size_t>(context.threads()) * 8; }
+inline size_t batch_size(int threads) { return static_cast<size_t>(threads) * 8; }
 
-// work(chunk index, chunk, thread) for all chunks of a batch on all threads, then after(batch) on this one;
+// work(chunk index, chunk, thread) for all chunks of a batch, `most` at most, on all threads, then after(batch) on this one;
 // ends with the documents or when `after` returns false.
 template <class Work, class After>
-void for_each_batch(Context& context, Documents& documents, Work&& work, After&& after) {
-  const auto read = [&documents, most = batch_size(context)](ChunkBatch& batch) {
+void for_each_batch(Context& context, Documents& documents, size_t most, Work&& work, After&& after) {
+  const auto read = [&documents, most](ChunkBatch& batch) {
     batch.chunks.resize(most);
     batch.count = 0;
     size_t bytes = 0;

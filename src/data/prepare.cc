@@ -1,12 +1,15 @@
 #include "data/prepare.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/records.h"
 #include "base/version.h"
 #include "data/chunk_pipeline.h"
+#include "data/encoded.h"
 #include "data/json_lines.h"
 #include "data/prepare_output.h"
 #include "data/prepare_sources.h"
@@ -19,28 +22,6 @@ namespace {
 
 constexpr uint64_t kShard = 256u << 20;  // input bytes between two checkpoints
 
-// What a chunk becomes.
-struct Encoded {
-  struct Part {
-    std::vector<int32_t> ids;
-    std::vector<size_t> starts;  // of documents, in ids
-    uint64_t bytes = 0, words = 0;
-  };
-  std::vector<Part> parts;  // for each split
-  uint64_t invalid_bytes = 0;
-  std::string first_invalid;
-
-  void clear(size_t splits) {
-    parts.resize(splits);
-    for (Part& part : parts) {
-      part.ids.clear();
-      part.starts.clear();
-      part.bytes = part.words = 0;
-    }
-    invalid_bytes = 0;
-  }
-};
-
 Json to_json(const TokenCounts& counts) {
   return {{"tokens", counts.tokens}, {"documents", counts.documents}, {"bytes", counts.bytes}, {"words", counts.words}};
 }
@@ -52,19 +33,27 @@ class Job {
       : context_(context),
         config_(config),
         hooks_(hooks),
-        output_(config.out, config.overwrite),
-        sources_(config, {output_.out(), output_.partial()}, hooks) {
+        alone_(alone()),
+        world_(hooks.world ? *hooks.world : *alone_),
+        place_(config.out),
+        output_(open_output()),
+        sources_(config, {place_.out, place_.partial}, hooks) {
     require_usage(config.vocab_size >= 0, "--vocab-size {}: must be positive", config.vocab_size);
   }
   PrepareResult run();
 
  private:
+  std::optional<PrepareOutput> open_output();
+  void agree() const;
   Json identity() const;
   void begin();
   void make_tokenizer();
   void train_tokenizer();
   void open_writers();
+  void join();
   void encode();
+  int rank_of_batch() const { return static_cast<int>(batch_ % world_.size()); }
+  void end_batch(const ChunkBatch& batch, std::span<const Encoded> encoded);
   void encode_chunk(const Chunk& chunk, Encoder& encoder, Encoded& out) const;
   void write(const Encoded& encoded);
   void save_progress(const Documents::Place& place);
@@ -86,7 +75,10 @@ class Job {
   Context& context_;
   const PrepareConfig& config_;
   const PrepareHooks& hooks_;
-  PrepareOutput output_;
+  std::unique_ptr<Communicator> alone_;
+  Communicator& world_;
+  PreparePlace place_;
+  std::optional<PrepareOutput> output_;  // of rank 0
   PrepareSources sources_;
   std::vector<fs::path> spooled_;
   uint64_t total_bytes_ = 0;
@@ -94,8 +86,29 @@ class Job {
   std::vector<std::unique_ptr<TokenWriter>> writers_;  // one a split; null where nothing is wanted
   uint64_t invalid_bytes_ = 0;
   std::string first_invalid_;
-  Json job_;  // job.json: identity, and how far the work is
+  Json job_;                   // job.json: identity, and how far the work is
+  size_t chunks_at_once_ = 0;  // the same on all ranks
+  int64_t batch_ = 0;          // number of the one under way
+  uint64_t saved_at_ = 0;      // bytes read when job.json was last written
 };
+
+std::optional<PrepareOutput> Job::open_output() {
+  std::optional<PrepareOutput> output;
+  world_.on_root([&] { output.emplace(place_, config_.overwrite); });
+  return output;
+}
+
+// Ranks that see other files, or were told other things, would encode other text.
+void Job::agree() const {
+  if (world_.is_alone()) return;
+  require_usage(!sources_.has_pipes() && config_.recipe.empty(),
+                "several processes cannot share a pipe, standard input or a recipe's archive: put the text into files");
+  Facts facts{{"longshot", version()}};
+  const Json now = identity();
+  for (const auto& [option, value] : now["options"].items()) facts.emplace_back("--" + option, value.dump());
+  for (const Json& file : now["files"]) facts.emplace_back(file[0].get<std::string>(), file.dump());
+  require_agreement(world_, facts);
+}
 
 // What must be the same for work to be taken up where it was left.
 Json Job::identity() const {
@@ -118,36 +131,55 @@ Json Job::identity() const {
 
 // Takes up unfinished work, or starts anew.
 void Job::begin() {
-  for (const DocumentInput& input : sources_.inputs()) output_.require_outside(input.path);
-  if (fs::exists(sources_.tokenizer())) output_.require_outside(sources_.tokenizer());
+  for (const DocumentInput& input : sources_.inputs()) output_->require_outside(input.path);
+  if (fs::exists(sources_.tokenizer())) output_->require_outside(sources_.tokenizer());
   const bool piped = sources_.has_pipes();
-  const Json before = output_.unfinished();
+  const Json before = output_->unfinished();
   job_ = {{"identity", piped ? Json() : identity()}};
   if (!piped && before.is_object() && before["identity"] == job_["identity"]) {
     job_ = before;
-    hooks_.note(fmt::format("taking up the work in {}", output_.partial().string()));
+    hooks_.note(fmt::format("taking up the work in {}", output_->partial().string()));
   } else {
     if (before.is_object() && !before["identity"].is_null())
       hooks_.note(
-          fmt::format("the work in {} was of other inputs or options: starting anew", output_.partial().string()));
-    output_.start_anew(job_);
-    spooled_ = sources_.spool_pipes(output_.partial());
+          fmt::format("the work in {} was of other inputs or options: starting anew", output_->partial().string()));
+    output_->start_anew(job_);
+    spooled_ = sources_.spool_pipes(output_->partial());
   }
   total_bytes_ = sources_.total_bytes();
   sources_.plan_cuts();
 }
 
 PrepareResult Job::run() {
-  begin();
-  make_tokenizer();
-  open_writers();
+  agree();
+  if (!world_.is_root()) sources_.plan_cuts();
+  const double patience = world_.patience();
+  world_.set_patience(std::numeric_limits<double>::infinity());  // while rank 0 learns a vocabulary
+  world_.on_root([this] {
+    begin();
+    make_tokenizer();
+    open_writers();
+  });
+  world_.set_patience(patience);
+  join();
   encode();
-  return finish();
+  PrepareResult result{.finished = true, .splits = {}, .first_invalid = {}};
+  world_.on_root([&] { result = finish(); });
+  return result;
+}
+
+// What the other ranks must know of rank 0's work.
+void Job::join() {
+  const std::string place = world_.broadcast(job_.contains("place") ? job_["place"].dump() : "");
+  chunks_at_once_ = std::stoull(world_.broadcast(std::to_string(batch_size(context_.threads()))));
+  if (world_.is_root()) return;
+  if (!place.empty()) job_["place"] = parse_json(place, "rank 0");
+  tokenizer_ = load_tokenizer(place_.partial);
 }
 
 void Job::make_tokenizer() {
   if (job_.contains("tokenizer")) {
-    tokenizer_ = load_tokenizer(output_.partial());
+    tokenizer_ = load_tokenizer(output_->partial());
     return;
   }
   const std::string& kind = sources_.tokenizer();
@@ -160,9 +192,9 @@ void Job::make_tokenizer() {
                   "--tokenizer {}: neither a kind of tokenizer (byte, word, bpe, sentencepiece) nor a file", kind);
     tokenizer_ = load_tokenizer(kind);
   }
-  tokenizer_->save(output_.partial());
+  tokenizer_->save(output_->partial());
   job_["tokenizer"] = tokenizer_->file_name();
-  output_.save(job_);
+  output_->save(job_);
 }
 
 void Job::train_tokenizer() {
@@ -170,7 +202,7 @@ void Job::train_tokenizer() {
       make_trainer({config_.tokenizer, config_.vocab_size, config_.sentencepiece_model}, context_.threads());
   Documents reader = documents([&](std::string_view text) { return trainer->cut(text); });
   for_each_batch(
-      context_, reader,
+      context_, reader, batch_size(context_.threads()),
       [&](size_t, const Chunk& chunk, int thread) {
         if (chunk.before >= trainer->enough()) return;
         std::string scratch;
@@ -201,7 +233,7 @@ std::string_view Job::text_of(const Chunk& chunk, const Segment& segment, std::s
 uint64_t Job::saved_number(const Json& json, const char* name) const {
   const Json value = json.is_object() && json.contains(name) ? json[name] : Json();
   require(value.is_number_unsigned(), "{}: '{}' is not a number. Remove the directory and start again.",
-          output_.job_file().string(), name);
+          output_->job_file().string(), name);
   return value.get<uint64_t>();
 }
 
@@ -217,7 +249,7 @@ void Job::open_writers() {
   for (size_t s = 0; s < writers_.size(); ++s) {
     if (!sources_.wanted(s)) continue;
     const std::string& name = sources_.splits()[s];
-    const fs::path path = output_.partial() / (name + ".tokens");
+    const fs::path path = output_->partial() / (name + ".tokens");
     if (!resumed) {
       writers_[s] = std::make_unique<TokenWriter>(path, meta);
       continue;
@@ -242,37 +274,51 @@ void Job::save_progress(const Documents::Place& place) {
   job_["invalid_bytes"] = invalid_bytes_;
   job_["first_invalid"] = first_invalid_;
   job_["place"] = place.to_json();
-  output_.save(job_);
+  output_->save(job_);
 }
 
 void Job::encode() {
   Documents reader = documents([&](std::string_view text) { return tokenizer_->cut(text); });
   if (job_.contains("place")) {
-    const std::string origin = output_.job_file().string() + ", place";
+    const std::string origin = output_->job_file().string() + ", place";
     reader.go_to(Documents::Place::from_json(job_["place"], sources_.inputs(), origin), [&] { check(); });
   }
   std::vector<std::unique_ptr<Encoder>> encoders;
   encoders.reserve(static_cast<size_t>(context_.threads()));
   for (int t = 0; t < context_.threads(); ++t) encoders.push_back(tokenizer_->make_encoder());
-  std::vector<Encoded> encoded(batch_size(context_));
-  uint64_t saved = reader.raw_bytes();
+  std::vector<Encoded> encoded(chunks_at_once_);
+  saved_at_ = reader.raw_bytes();
   for_each_batch(
-      context_, reader,
+      context_, reader, chunks_at_once_,
       [&](size_t i, const Chunk& chunk, int thread) {
-        encode_chunk(chunk, *encoders[static_cast<size_t>(thread)], encoded[i]);
+        if (rank_of_batch() == world_.rank()) encode_chunk(chunk, *encoders[static_cast<size_t>(thread)], encoded[i]);
       },
       [&](const ChunkBatch& batch) {
-        for (size_t i = 0; i < batch.count; ++i) write(encoded[i]);
-        hooks_.progress({"encoding", batch.raw_bytes, total_bytes_});
-        const bool stop = hooks_.stop();
-        if (stop || batch.raw_bytes - saved >= kShard) {
-          save_progress(batch.end);
-          saved = batch.raw_bytes;
-        }
-        if (stop) throw Stopped();
+        end_batch(batch, std::span(encoded).first(batch.count));
         return true;
       });
-  save_progress(reader.place());
+  if (world_.is_root()) save_progress(reader.place());
+}
+
+// Batches go to the ranks in turn; rank 0 writes all, in their order. Once in a turn it asks whether to stop.
+void Job::end_batch(const ChunkBatch& batch, std::span<const Encoded> encoded) {
+  const int rank = rank_of_batch();
+  const bool last_of_turn = ++batch_ % world_.size() == 0;
+  if (!world_.is_root()) {
+    if (rank == world_.rank()) world_.send_text(0, packed(encoded));
+    if (last_of_turn && !world_.broadcast(std::string()).empty()) throw Stopped();
+    return;
+  }
+  const std::vector<Encoded> theirs = rank == 0 ? std::vector<Encoded>() : unpacked(world_.receive_text(rank));
+  for (const Encoded& chunk : rank == 0 ? encoded : std::span<const Encoded>(theirs)) write(chunk);
+  hooks_.progress({"encoding", batch.raw_bytes, total_bytes_});
+  const bool stop = last_of_turn && hooks_.stop();
+  if (stop || batch.raw_bytes - saved_at_ >= kShard) {
+    save_progress(batch.end);
+    saved_at_ = batch.raw_bytes;
+  }
+  if (last_of_turn && !world_.is_alone()) world_.broadcast(std::string(stop ? "stop" : ""));
+  if (stop) throw Stopped();
 }
 
 void Job::encode_chunk(const Chunk& chunk, Encoder& encoder, Encoded& out) const {
@@ -309,7 +355,7 @@ void Job::write(const Encoded& encoded) {
     if (!writers_[s] || (part.ids.empty() && part.starts.empty())) continue;
     const std::span<const int32_t> ids(part.ids);
     size_t begin = 0;
-    for (const size_t start : part.starts) {
+    for (const uint64_t start : part.starts) {
       writers_[s]->append(ids.subspan(begin, start - begin));
       writers_[s]->begin_document();
       begin = start;
@@ -338,7 +384,7 @@ PrepareResult Job::finish() {
     const std::string& name = sources_.splits()[s];
     result.splits.push_back({name, writers_[s]->finish()});
     splits[name] = to_json(result.splits.back().counts);
-    splits[name]["data_hash"] = fmt::format("{:016x}", TokenFile(output_.partial() / (name + ".tokens")).data_hash());
+    splits[name]["data_hash"] = fmt::format("{:016x}", TokenFile(output_->partial() / (name + ".tokens")).data_hash());
   }
   Json meta{{"format", 1},
             {"longshot", version()},
@@ -352,10 +398,10 @@ PrepareResult Job::finish() {
   for (const DocumentInput& input : sources_.inputs()) files.push_back(printable(input.name));
   meta["files"] = files;
   if (invalid_bytes_ > 0) meta["invalid_utf8"] = {{"bytes", invalid_bytes_}, {"first", first_invalid_}};
-  write_json(output_.partial() / "meta.json", meta);
+  write_json(output_->partial() / "meta.json", meta);
   for (const fs::path& file : spooled_) fs::remove(file);
   go_on("writing", total_bytes_);
-  output_.publish_set();
+  output_->publish_set();
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include "data/documents.h"
 #include "data/token_file.h"
 #include "data/tokenizer_training.h"
+#include "dist/communicator.h"
 
 namespace longshot {
 
@@ -54,6 +55,8 @@ struct PrepareHooks {
   std::function<bool()> stop = [] { return false; };
   std::function<void(const PrepareProgress&)> progress = [](const PrepareProgress&) {};
   std::function<void(const std::string&)> note = [](const std::string&) {};
+  // Ranks that share the encoding: all read the text, each encodes its part, rank 0 writes. Null: this process alone.
+  Communicator* world = nullptr;
 };
 
 struct PrepareResult {
@@ -62,7 +65,7 @@ struct PrepareResult {
     std::string name;
     TokenCounts counts;
   };
-  std::vector<Split> splits;
+  std::vector<Split> splits;  // on rank 0
   int vocab_size = 0;
   uint64_t invalid_bytes = 0;  // of the text that are not UTF-8
   std::string first_invalid;   // where the first of them is

@@ -70,7 +70,6 @@ void remove_ours(const fs::path& dir) {
   fs::remove(dir / kJobFile);
 }
 
-// OUT without a slash behind it and without links, so that what stands beside it does so in the same place.
 fs::path full_path(const fs::path& out) {
   require_usage(!out.empty(), "--out DIR is needed: where the token set goes");
   fs::path path = fs::weakly_canonical(fs::absolute(out));
@@ -91,9 +90,11 @@ fs::path with_suffix(fs::path path, const char* suffix) { return path += suffix;
 
 }  // namespace
 
-PrepareOutput::PrepareOutput(const fs::path& out, bool overwrite)
-    : out_(full_path(out)),
-      partial_(with_suffix(out_, ".partial")),
+PreparePlace::PreparePlace(const fs::path& name) : out(full_path(name)), partial(with_suffix(out, ".partial")) {}
+
+PrepareOutput::PrepareOutput(const PreparePlace& place, bool overwrite)
+    : out_(place.out),
+      partial_(place.partial),
       overwrite_(overwrite),
       lock_((make_directories(out_.parent_path()), DirectoryLock::beside(out_))) {
   require_replaceable();

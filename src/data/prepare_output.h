@@ -7,10 +7,16 @@
 
 namespace longshot {
 
+// Without links, and without a slash behind: what stands beside OUT does so in the same place.
+struct PreparePlace {
+  explicit PreparePlace(const fs::path& out);
+  fs::path out, partial;
+};
+
 class PrepareOutput {
  public:
   // Takes the lock. Throws if OUT is not free, or holds a token set and `overwrite` is not said, or holds anything else.
-  PrepareOutput(const fs::path& out, bool overwrite);
+  PrepareOutput(const PreparePlace& place, bool overwrite);
 
   const fs::path& out() const { return out_; }
   const fs::path& partial() const { return partial_; }

@@ -140,13 +140,36 @@ bool Communicator::all_end_with(const std::string& text, double seconds) {
   return same;
 }
 
-void Communicator::throw_everywhere(const std::optional<Error>& error) {
-  constexpr char kFailed = 'f', kUsage = 'u';
+void Communicator::throw_everywhere(const std::optional<Error>& error, bool stopped) {
+  constexpr char kFailed = 'f', kUsage = 'u', kStopped = 's';
   std::string text;
+  if (stopped) text = kStopped;
   if (error) text = (error->kind() == Error::Kind::kUsage ? kUsage : kFailed) + std::string(error->what());
-  if (!is_alone()) text = broadcast(std::move(text));
+  text = broadcast(std::move(text));
   if (text.empty()) return;
+  if (text[0] == kStopped) throw Stopped();
   throw Error(text.substr(1), text[0] == kUsage ? Error::Kind::kUsage : Error::Kind::kFailed);
+}
+
+void Communicator::send_text(int to, const std::string& text) {
+  const uint64_t size = text.size();
+  const auto t = transfers();
+  t->send(to, kText, std::as_bytes(std::span(&size, 1)));
+  t->send(to, kText + 1, std::as_bytes(std::span(text)));
+  wait(*t);
+}
+
+std::string Communicator::receive_text(int from) {
+  uint64_t size = 0;
+  const auto receive = [&](int tag, std::span<std::byte> bytes) {
+    const auto t = transfers();
+    t->receive(from, tag, bytes);
+    wait(*t);
+  };
+  receive(kText, bytes_of(size));
+  std::string text(size, '\0');
+  receive(kText + 1, std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
 namespace {

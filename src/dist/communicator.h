@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
+#include "base/watch.h"
 
 namespace longshot {
 
@@ -59,24 +59,31 @@ class Communicator {
   std::string broadcast(std::string text);
   // One text of each rank, in their order, on all of them.
   std::vector<std::string> gather(const std::string& text) { return gather(text, kGather); }
+  // One text from a rank to another, which receives it. Several of one sender arrive in their order.
+  void send_text(int to, const std::string& text);
+  std::string receive_text(int from);
   // Whether every rank ends, and with this same text. Waits no longer than `seconds`.
   bool all_end_with(const std::string& text, double seconds);
-  // f() on rank 0 alone. An Error it throws there is thrown on every rank.
+  // f() on rank 0 alone. What it throws there, Stopped or another Error, is thrown on every rank.
   template <class F>
   void on_root(F&& f) {
+    if (is_alone()) return f();
     std::optional<Error> error;
+    bool stopped = false;
     try {
       if (is_root()) f();
+    } catch (const Stopped&) {
+      stopped = true;
     } catch (const Error& e) {
       error = e;
     }
-    throw_everywhere(error);
+    throw_everywhere(error, stopped);
   }
 
  private:
-  enum Tag { kBarrier, kBroadcast, kGather, kEnd = kGather + 2, kTags = kEnd + 2 };
+  enum Tag { kBarrier, kBroadcast, kGather, kText = kGather + 2, kEnd = kText + 2, kTags = kEnd + 2 };
   std::vector<std::string> gather(const std::string& text, Tag tag);  // takes two tags
-  void throw_everywhere(const std::optional<Error>& error);
+  void throw_everywhere(const std::optional<Error>& error, bool stopped);
   double patience_ = 300;
 };
 

@@ -51,6 +51,21 @@ TEST_P(Ranks, AnErrorOfRankZeroIsEverybodys) {
   EXPECT_THAT(errors, Each("--out: no"));
 }
 
+TEST_P(Ranks, AStopOfRankZeroIsEverybodys) {
+  on_ranks(GetParam(), [](Communicator& world) { EXPECT_THROW(world.on_root([] { throw Stopped(); }), Stopped); });
+}
+
+TEST_P(Ranks, TextsGoFromOneToAnother) {
+  const auto errors = on_ranks(GetParam(), [](Communicator& world) {
+    for (const std::string& text : {std::string(70000, 'y'), std::string(), std::string("last")}) {
+      if (!world.is_root()) world.send_text(0, text + std::to_string(world.rank()));
+      for (int r = 1; r < world.size() && world.is_root(); ++r)
+        EXPECT_EQ(world.receive_text(r), text + std::to_string(r));
+    }
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
 TEST_P(Ranks, TheFirstDifferenceIsNamed) {
   const auto errors = on_ranks(GetParam(), [](Communicator& world) {
     const bool odd = world.rank() == world.size() - 1 && world.size() > 1;
