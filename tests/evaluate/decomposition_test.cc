@@ -37,7 +37,7 @@ TEST(Decomposition, ContextBeyondLCountsOnlyWhereTheGapIsBeyondL) {
   train.schedule.lr = 1e-2;
   RunWriter run{RunDir(dir / "run")};
   run.begin_at(0);
-  Trainer(test_context(), {model, tokens.split("train"), &tokens.tokenizer()}, train).train(run, {});
+  Trainer(test_context(), {model, tokens.split("train"), &tokens.tokenizer()}, train).train(&run, {});
 
   const auto losses = [&](int64_t window) {
     return score_stream(test_context(), model, {tokens.split("valid"), {window, window}, 9600}, {}).losses;

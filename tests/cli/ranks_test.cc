@@ -1,0 +1,119 @@
+// Commands whose work several processes share, as mpirun starts them.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/records.h"
+#include "cli/mpirun.h"
+
+namespace longshot {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class SharedCommands : public RanksTest {
+ protected:
+  // Of all models of a comparison: name, length and loss.
+  std::vector<std::string> losses(const std::string& out) const {
+    std::vector<std::string> all;
+    const Json results = read_json(dir_ / out / "results.json");
+    for (const Json& run : results["runs"]) {
+      for (const Json& e : run["evals"])
+        all.push_back(
+            fmt::format("{} {} {}", run["name"].get<std::string>(), e["length"].get<int>(), e["loss"].get<double>()));
+    }
+    return all;
+  }
+  std::string compare(const std::string& out) const {
+    return fmt::format(
+        "compare --data {} --out {} --positions alibi,none --seeds 1,2 --length 16 --test-lengths 16,32 --layers 1 "
+        "--dim 16 "
+        "--heads 2 --steps 1500 --batch-tokens 64 --speed-rounds 0 --threads 1",
+        path("data"), path(out));
+  }
+};
+
+TEST_F(SharedCommands, EvalHasTheNumbersOfOneProcess) {
+  ASSERT_EQ(
+      longshot_run(dir_, fmt::format("train --data {} --out {} --layers 1 --dim 16 --heads 2 --length 16 --steps 3 "
+                                     "--batch-tokens 64 --threads 1",
+                                     path("data"), path("run")))
+          .code,
+      0);
+  const auto command = [&](const std::string& json, const std::string& losses) {
+    return fmt::format("eval {} --data {} --lengths 16,64 --batch-tokens 64 --json {} --losses {}", path("run"),
+                       path("data"), path(json), path(losses));
+  };
+  ASSERT_EQ(longshot_run(dir_, command("one.json", "one.csv")).code, 0);
+  const Outcome shared = longshot_ranks(dir_, 3, command("shared.json", "shared.csv"));
+  ASSERT_EQ(shared.code, 0) << shared.err;
+  EXPECT_EQ(read_text(dir_ / "shared.csv"), read_text(dir_ / "one.csv"));
+  const Json one = read_json(dir_ / "one.json"), of_ranks = read_json(dir_ / "shared.json");
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(of_ranks["results"][i]["loss"], one["results"][i]["loss"]);
+  EXPECT_EQ(of_ranks["per_position"], one["per_position"]);
+  EXPECT_EQ(std::ranges::count(read_text(dir_ / "run" / "evals.jsonl"), '\n'), 2);  // written once each time
+}
+
+TEST_F(SharedCommands, PrepareWritesTheBytesOfOneProcess) {
+  std::string files;
+  for (int i = 0; i < 40; ++i) {
+    const fs::path file = dir_ / fmt::format("text-{}.txt", i);
+    write_atomically(file, fmt::format("Chapter {}\nIn the beginning was {} and {}.\n", i, i * i, i));
+    files += file.string() + " ";
+  }
+  const auto command = [&](const std::string& out) {
+    return fmt::format("prepare --train {} --tokenizer word --out {}", files, path(out));
+  };
+  const Outcome one = longshot_run(dir_, command("one"));
+  ASSERT_EQ(one.code, 0) << one.err;
+  const Outcome shared = longshot_ranks(dir_, 2, command("shared"));
+  ASSERT_EQ(shared.code, 0) << shared.err;
+  for (const char* name : {"train.tokens", "tokenizer.dict.txt", "meta.json"})
+    EXPECT_EQ(read_text(dir_ / "shared" / name), read_text(dir_ / "one" / name)) << name;
+}
+
+TEST_F(SharedCommands, CompareGoesOnAfterAWorkerWasKilled) {
+  ASSERT_EQ(longshot_run(dir_, compare("one")).code, 0);
+  const auto holder = [&](const std::string& model) {
+    const fs::path lock = dir_ / "shared" / "runs" / ("." + model + ".lock");
+    const std::string held = fs::exists(lock) ? read_text(lock) : "";
+    return held.starts_with("longshot ") ? std::atoi(held.c_str() + 9) : 0;
+  };
+  std::thread killer([&] {
+    const bool both = wait_until([&] { return holder("alibi-L16-s1") > 0 && holder("alibi-L16-s2") > 0; });
+    if (both) ::kill(holder("alibi-L16-s2"), SIGKILL);
+  });
+  const Outcome killed = longshot_ranks(dir_, 2, compare("shared"));
+  killer.join();
+  EXPECT_NE(killed.code, 0);
+  EXPECT_FALSE(fs::exists(dir_ / "shared" / "results.json"));
+  const Outcome again = longshot_ranks(dir_, 2, compare("shared"));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(losses("shared"), losses("one"));
+  EXPECT_EQ(losses("one").size(), 8u);
+  EXPECT_TRUE(fs::exists(dir_ / "shared" / "report.html"));
+}
+
+TEST_F(SharedCommands, RanksThatWereToldOtherThingsAreRefused) {
+  const std::string program = LONGSHOT_PROGRAM;
+  const auto prepare = [&](int seed) {
+    return fmt::format("{} prepare {} --tokenizer byte --seed {} --out {}", program, path("text.txt"), seed,
+                       path("set"));
+  };
+  write_atomically(dir_ / "text.txt", "some text\n");
+  std::string command = mpirun(1);
+  command.resize(command.size() - program.size());
+  const Outcome outcome = shell(dir_, command + prepare(1) + " : -n 1 " + prepare(2));
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("the ranks disagree: --seed"), HasSubstr("rank 1")));
+}
+
+TEST_F(SharedCommands, WhatRunsInOneProcessSaysSo) {
+  const Outcome outcome = longshot_ranks(dir_, 2, "positions");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("longshot positions runs in one process, but mpirun started 2"));
+}
+
+}  // namespace
+}  // namespace longshot
