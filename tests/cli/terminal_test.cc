@@ -105,6 +105,7 @@ TEST(Terminal, InfoOfAFileWhoseNamesRepeatIsShort) {
 TEST(Terminal, ASignalForAMissingPageIsAMessage) {
   const ScratchDir dir;
   const std::string err = (dir / "stderr").string();
+  const auto of_sanitizer = std::signal(SIGBUS, SIG_DFL);  // else the child would catch it before it is the program
   const pid_t child = ::fork();
   if (child == 0) {
     if (!std::freopen(err.c_str(), "w", stderr) || !std::freopen("/dev/null", "w", stdout)) std::_Exit(3);
@@ -118,6 +119,7 @@ TEST(Terminal, ASignalForAMissingPageIsAMessage) {
     return at != std::string::npos && (std::stoull(status.substr(at + 7), nullptr, 16) >> (SIGBUS - 1) & 1);
   };
   EXPECT_TRUE(wait_until(caught));
+  (void)std::signal(SIGBUS, of_sanitizer);
   ::kill(child, SIGBUS);
   int status = 0;
   ::waitpid(child, &status, 0);
