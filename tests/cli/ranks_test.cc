@@ -86,8 +86,7 @@ TEST_F(SharedCommands, CompareGoesOnAfterAWorkerWasKilled) {
   });
   const Outcome killed = longshot_ranks(dir_, 2, compare("shared"));
   killer.join();
-  EXPECT_NE(killed.code, 0);
-  EXPECT_FALSE(fs::exists(dir_ / "shared" / "results.json"));
+  EXPECT_NE(killed.code, 0);  // the other rank may finish its model, or all, before mpirun ends it
   const Outcome again = longshot_ranks(dir_, 2, compare("shared"));
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(losses("shared"), losses("one"));
