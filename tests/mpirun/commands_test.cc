@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/records.h"
-#include "cli/mpirun.h"
+#include "mpirun/support.h"
 
 namespace longshot {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-class SharedCommands : public RanksTest {
+class MpirunCommands : public Mpirun {
  protected:
   // Of all models of a comparison: name, length and loss.
   std::vector<std::string> losses(const std::string& out) const {
@@ -34,7 +34,7 @@ class SharedCommands : public RanksTest {
   }
 };
 
-TEST_F(SharedCommands, EvalHasTheNumbersOfOneProcess) {
+TEST_F(MpirunCommands, EvalHasTheNumbersOfOneProcess) {
   ASSERT_EQ(
       longshot_run(dir_, fmt::format("train --data {} --out {} --layers 1 --dim 16 --heads 2 --length 16 --steps 3 "
                                      "--batch-tokens 64 --threads 1",
@@ -46,7 +46,7 @@ TEST_F(SharedCommands, EvalHasTheNumbersOfOneProcess) {
                        path("data"), path(json), path(losses));
   };
   ASSERT_EQ(longshot_run(dir_, command("one.json", "one.csv")).code, 0);
-  const Outcome shared = longshot_ranks(dir_, 3, command("shared.json", "shared.csv"));
+  const Outcome shared = mpirun(ranks(3, command("shared.json", "shared.csv")));
   ASSERT_EQ(shared.code, 0) << shared.err;
   EXPECT_EQ(read_text(dir_ / "shared.csv"), read_text(dir_ / "one.csv"));
   const Json one = read_json(dir_ / "one.json"), of_ranks = read_json(dir_ / "shared.json");
@@ -55,7 +55,7 @@ TEST_F(SharedCommands, EvalHasTheNumbersOfOneProcess) {
   EXPECT_EQ(std::ranges::count(read_text(dir_ / "run" / "evals.jsonl"), '\n'), 2);  // written once each time
 }
 
-TEST_F(SharedCommands, PrepareWritesTheBytesOfOneProcess) {
+TEST_F(MpirunCommands, PrepareWritesTheBytesOfOneProcess) {
   std::string files;
   for (int i = 0; i < 40; ++i) {
     const fs::path file = dir_ / fmt::format("text-{}.txt", i);
@@ -67,13 +67,13 @@ TEST_F(SharedCommands, PrepareWritesTheBytesOfOneProcess) {
   };
   const Outcome one = longshot_run(dir_, command("one"));
   ASSERT_EQ(one.code, 0) << one.err;
-  const Outcome shared = longshot_ranks(dir_, 2, command("shared"));
+  const Outcome shared = mpirun(ranks(2, command("shared")));
   ASSERT_EQ(shared.code, 0) << shared.err;
   for (const char* name : {"train.tokens", "tokenizer.dict.txt", "meta.json"})
     EXPECT_EQ(read_text(dir_ / "shared" / name), read_text(dir_ / "one" / name)) << name;
 }
 
-TEST_F(SharedCommands, CompareGoesOnAfterAWorkerWasKilled) {
+TEST_F(MpirunCommands, CompareGoesOnAfterAWorkerWasKilled) {
   ASSERT_EQ(longshot_run(dir_, compare("one")).code, 0);
   const auto holder = [&](const std::string& model) {
     const fs::path lock = dir_ / "shared" / "runs" / ("." + model + ".lock");
@@ -84,34 +84,24 @@ TEST_F(SharedCommands, CompareGoesOnAfterAWorkerWasKilled) {
     const bool both = wait_until([&] { return holder("alibi-L16-s1") > 0 && holder("alibi-L16-s2") > 0; });
     if (both) ::kill(holder("alibi-L16-s2"), SIGKILL);
   });
-  const Outcome killed = longshot_ranks(dir_, 2, compare("shared"));
+  const Outcome killed = mpirun(ranks(2, compare("shared")));
   killer.join();
   EXPECT_NE(killed.code, 0);  // the other rank may finish its model, or all, before mpirun ends it
-  const Outcome again = longshot_ranks(dir_, 2, compare("shared"));
+  const Outcome again = mpirun(ranks(2, compare("shared")));
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(losses("shared"), losses("one"));
   EXPECT_EQ(losses("one").size(), 8u);
   EXPECT_TRUE(fs::exists(dir_ / "shared" / "report.html"));
 }
 
-TEST_F(SharedCommands, RanksThatWereToldOtherThingsAreRefused) {
-  const std::string program = LONGSHOT_PROGRAM;
+TEST_F(MpirunCommands, RanksThatWereToldOtherThingsAreRefused) {
   const auto prepare = [&](int seed) {
-    return fmt::format("{} prepare {} --tokenizer byte --seed {} --out {}", program, path("text.txt"), seed,
-                       path("set"));
+    return fmt::format("prepare {} --tokenizer byte --seed {} --out {}", path("text.txt"), seed, path("set"));
   };
   write_atomically(dir_ / "text.txt", "some text\n");
-  std::string command = mpirun(1);
-  command.resize(command.size() - program.size());
-  const Outcome outcome = shell(dir_, command + prepare(1) + " : -n 1 " + prepare(2));
+  const Outcome outcome = mpirun(ranks(1, prepare(1)) + " : " + ranks(1, prepare(2)));
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("the ranks disagree: --seed"), HasSubstr("rank 1")));
-}
-
-TEST_F(SharedCommands, WhatRunsInOneProcessSaysSo) {
-  const Outcome outcome = longshot_ranks(dir_, 2, "positions");
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("longshot positions runs in one process, but mpirun started 2"));
 }
 
 }  // namespace

@@ -1,23 +1,12 @@
 // The program under mpirun: the bits of one process, and what happens when ranks die, hang or disagree.
 #include "base/rng.h"
-#include "cli/support.h"
-#include "dist/communicator.h"
+#include "mpirun/support.h"
 
 namespace longshot {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-// As root and on few cores mpirun must be told that this is meant. Open MPI is built without sanitizers: what it leaks or
-// hands between its threads is not ours to judge.
-constexpr const char* kMpirun =
-    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=detect_leaks=0 "
-    "TSAN_OPTIONS=ignore_noninstrumented_modules=1 exec mpirun --bind-to none --oversubscribe ";
-
-std::string ranks(int count, const std::string& arguments) {
-  return fmt::format("-n {} {} {}", count, LONGSHOT_PROGRAM, arguments);
-}
 
 // A program that was started, and its children.
 class Started {
@@ -56,12 +45,8 @@ class Started {
   pid_t pid_;
 };
 
-class Mpirun : public testing::Test {
+class MpirunTrain : public Mpirun {
  protected:
-  void SetUp() override {
-    if (!has_mpi()) GTEST_SKIP() << "built without MPI: nothing about many machines is tested";
-    write_token_set(dir_ / "data", 3000);
-  }
   fs::path run(const std::string& name) const { return dir_ / name; }
   std::string train(const std::string& name, const std::string& options) const {
     return fmt::format(
@@ -70,7 +55,6 @@ class Mpirun : public testing::Test {
         "0 {}",
         (dir_ / "data").string(), run(name).string(), options);
   }
-  Outcome mpirun(const std::string& what) const { return shell(dir_, kMpirun + what); }
   // The weights and moments of the last checkpoint.
   std::string saved(const std::string& name) const {
     const std::vector<int64_t> steps = checkpoint_steps(RunDir(run(name)));
@@ -80,11 +64,9 @@ class Mpirun : public testing::Test {
            read_text(last / "optimizer.safetensors");
   }
   bool has_checkpoint(const std::string& name) const { return !checkpoint_steps(RunDir(run(name))).empty(); }
-
-  ScratchDir dir_;
 };
 
-TEST_F(Mpirun, GivesTheBitsOfOneProcess) {
+TEST_F(MpirunTrain, GivesTheBitsOfOneProcess) {
   const std::pair<const char*, const char*> runs[] = {
       {"alibi", "--position alibi --alibi-learned --dropout 0.1 --attention-dropout 0.1 --micro-batch-tokens 48"},
       {"t5", "--position t5 --adaptive-cutoffs 20,100 --clip 0.01"},
@@ -110,7 +92,7 @@ TEST_F(Mpirun, GivesTheBitsOfOneProcess) {
   EXPECT_EQ(position_methods().size(), std::size(runs));
 }
 
-TEST_F(Mpirun, GoesOnWithOtherRanks) {
+TEST_F(MpirunTrain, GoesOnWithOtherRanks) {
   const std::string options = "--dropout 0.1 --warmup 2 --schedule constant --resume";
   ASSERT_EQ(longshot_run(dir_, train("constant", options + " --steps 9")).code, 0);
   EXPECT_EQ(mpirun(ranks(4, train("parts", options + " --steps 3"))).code, 0);
@@ -119,7 +101,7 @@ TEST_F(Mpirun, GoesOnWithOtherRanks) {
   EXPECT_TRUE(saved("parts") == saved("constant"));
 }
 
-TEST_F(Mpirun, KilledAtAnyMomentGoesOnToTheSameBits) {
+TEST_F(MpirunTrain, KilledAtAnyMomentGoesOnToTheSameBits) {
   const char* asked = std::getenv("LONGSHOT_KILL_ROUNDS");
   const int rounds = asked ? std::atoi(asked) : 5;
   const std::string options = "--steps 300 --save-every 7 --dropout 0.1 --resume";
@@ -145,7 +127,7 @@ TEST_F(Mpirun, KilledAtAnyMomentGoesOnToTheSameBits) {
   EXPECT_TRUE(saved("killed") == saved("whole"));
 }
 
-TEST_F(Mpirun, RefusesRanksThatDisagree) {
+TEST_F(MpirunTrain, RefusesRanksThatDisagree) {
   const Outcome o = mpirun(ranks(1, train("no", "--lr 0.25")) + " : " + ranks(1, train("no", "--lr 0.5")));
   EXPECT_NE(o.code, 0);
   EXPECT_THAT(o.err, AllOf(HasSubstr("the ranks disagree: --lr is 0.25 on rank 0"), HasSubstr("0.5 on rank 1")));
@@ -156,7 +138,7 @@ TEST_F(Mpirun, RefusesRanksThatDisagree) {
   EXPECT_THAT(other.err, HasSubstr("longshot info runs in one process, but mpirun started 2"));
 }
 
-TEST_F(Mpirun, AFullDiskOnRankZeroEndsAllAndHarmsNothing) {
+TEST_F(MpirunTrain, AFullDiskOnRankZeroEndsAllAndHarmsNothing) {
   const std::string first = train("full", "--steps 4 --schedule constant --warmup 2"),
                     more = train("full", "--steps 8 --schedule constant --warmup 2 --resume");
   ASSERT_EQ(mpirun(ranks(2, first)).code, 0);
@@ -171,7 +153,7 @@ TEST_F(Mpirun, AFullDiskOnRankZeroEndsAllAndHarmsNothing) {
   EXPECT_TRUE(saved("full") == saved("whole"));
 }
 
-TEST_F(Mpirun, AHungRankEndsTheJobInTime) {
+TEST_F(MpirunTrain, AHungRankEndsTheJobInTime) {
   const Started job(kMpirun + ranks(2, train("hung", "--steps 1000000 --save-every 5 --rank-timeout 5")),
                     dir_ / "job.err");
   ASSERT_TRUE(job.has_ranks(2));
@@ -185,7 +167,7 @@ TEST_F(Mpirun, AHungRankEndsTheJobInTime) {
   EXPECT_TRUE(has_checkpoint("hung"));
 }
 
-TEST_F(Mpirun, SavesWhenItIsToldToStop) {
+TEST_F(MpirunTrain, SavesWhenItIsToldToStop) {
   // mpirun hands SIGUSR1 on. After Ctrl-C it kills its ranks, so soon as it is told here.
   for (const auto& [signal, settings] :
        {std::pair(SIGUSR1, ""), std::pair(SIGINT, "--mca odls_base_sigkill_timeout 2 ")}) {
