@@ -1,15 +1,14 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <libdeflate.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <cerrno>
 #include <cstring>
-#include <future>
 #include <utility>
 
 #include "base/descriptor.h"
@@ -251,34 +250,22 @@ void make_subdirectory(const fs::path& path) {
                                  : error.message());
 }
 
-namespace {
-
-uint32_t crc_behind(uint32_t before, std::span<const std::byte> bytes) {
-  if (bytes.empty()) return before;  // zlib begins anew where there is no memory
-  return static_cast<uint32_t>(crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+uint32_t crc32(std::span<const std::byte> bytes, uint32_t before) {
+  if (bytes.empty()) return before;  // libdeflate begins anew where there is no memory
+  return libdeflate_crc32(before, bytes.data(), bytes.size());
 }
-
-}  // namespace
-
-void Checksum::add(std::span<const std::byte> bytes) { sum_ = crc_behind(sum_, bytes); }
 
 std::string Checksum::text() const { return fmt::format("{:08x}", sum_); }
 
 std::string checksum(std::span<const std::byte> bytes, const Watch& watch) {
-  constexpr size_t kPiece = size_t{16} << 20;  // two of them between two questions whether to stop
-  uint32_t sum = 0;
-  for (size_t at = 0; at < bytes.size();) {
-    const auto first = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
-    const auto second = bytes.subspan(at + first.size(), std::min(kPiece, bytes.size() - at - first.size()));
-    std::future<uint32_t> beside;
-    if (!second.empty()) beside = std::async(std::launch::async, [second] { return crc_behind(0, second); });
-    sum = crc_behind(sum, first);
-    if (!second.empty())
-      sum = static_cast<uint32_t>(crc32_combine(sum, beside.get(), static_cast<z_off_t>(second.size())));
-    at += first.size() + second.size();
-    watch.at(static_cast<double>(at) / static_cast<double>(bytes.size()));
+  constexpr size_t kPiece = size_t{16} << 20;  // between two questions whether to stop
+  Checksum sum;
+  for (size_t at = 0; at < bytes.size(); at += kPiece) {
+    const std::span<const std::byte> piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
+    sum.add(piece);
+    watch.at(static_cast<double>(at + piece.size()) / static_cast<double>(bytes.size()));
   }
-  return fmt::format("{:08x}", sum);
+  return sum.text();
 }
 
 }  // namespace longshot

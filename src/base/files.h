@@ -86,10 +86,13 @@ void make_directories(const fs::path& path);
 // A directory of our own inside another: a symbolic link in its place is refused.
 void make_subdirectory(const fs::path& path);
 
-// CRC-32 (zlib's) of bytes that come in pieces, 8 hex digits.
+// CRC-32 (zlib's) of bytes behind others of which it is known.
+uint32_t crc32(std::span<const std::byte> bytes, uint32_t before = 0);
+
+// The same of bytes that come in pieces, 8 hex digits.
 class Checksum {
  public:
-  void add(std::span<const std::byte> bytes);
+  void add(std::span<const std::byte> bytes) { sum_ = crc32(bytes, sum_); }
   std::string text() const;
 
  private:

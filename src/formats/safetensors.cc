@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <future>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -18,7 +17,6 @@ static_assert(std::endian::native == std::endian::little, "safetensors and this 
 constexpr uint64_t kHeaderLimit = 100'000'000;                          // the format's own
 constexpr JsonLimits kHeaderLimits{.bytes = kHeaderLimit, .depth = 3};  // {name: {shape: [..]}}
 constexpr uint64_t kAlignment = 8;
-constexpr size_t kSummedApart = size_t{1} << 20;  // a thread is not worth it for less
 constexpr const char* kMetadataKey = "__metadata__";
 
 uint64_t unsigned_at(const std::string& file, const std::string& tensor, const JsonTree& value, const char* what) {
@@ -125,13 +123,8 @@ WrittenFile write_safetensors(const fs::path& path, std::span<const StreamedTens
   OutputFile out(path);
   Checksum sum;
   const auto write = [&](std::span<const std::byte> bytes) {
-    if (bytes.size() < kSummedApart) {
-      sum.add(bytes);
-      return out.write(bytes.data(), bytes.size());
-    }
-    auto summed = std::async(std::launch::async, [&] { sum.add(bytes); });  // while the system copies them
+    sum.add(bytes);
     out.write(bytes.data(), bytes.size());
-    summed.get();
   };
   write(std::as_bytes(std::span(&length, 1)));
   write(std::as_bytes(std::span(header)));

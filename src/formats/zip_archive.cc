@@ -1,7 +1,5 @@
 #include "formats/zip_archive.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/printable.h"
 
 namespace longshot {
@@ -181,8 +180,7 @@ StoredEntries zip_entries(std::span<const std::byte> bytes, const std::string& n
 
 void check_crc32(const StoredEntry& entry, std::string_view entry_name, const std::string& name) {
   if (!entry.crc32) return;
-  const auto* data = reinterpret_cast<const Bytef*>(entry.data.data());
-  const auto found = static_cast<uint32_t>(crc32_z(crc32_z(0, nullptr, 0), data, entry.data.size()));
+  const uint32_t found = crc32(entry.data);
   require(found == *entry.crc32,
           "{}: zip entry {} has the checksum {:08x}, not the {:08x} it was written with. The file "
           "is damaged.",

@@ -8,7 +8,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <map>
 
 #include "base/json_fields.h"
 #include "run/metrics.h"
@@ -197,23 +196,26 @@ void check_file(const fs::path& path, const FileEntry& entry, const Watch& watch
           path.string(), found, entry.crc32);
 }
 
-// Every file a checkpoint of this state consists of, as it was written.
-std::map<std::string, FileEntry> files_of(const fs::path& dir, const StateFile& state) {
+// Every file a checkpoint of this state consists of must be listed, and as it was written.
+void check_files(const fs::path& dir, const StateFile& state, CheckpointInfo& info, const Watch& watch) {
   const std::string path = (dir / kStateFile).string();
   require(state.files.is_object(), "{}: 'files' must be an object", path);
-  std::map<std::string, FileEntry> files;
+  const auto count = static_cast<double>(state.files.size());
+  double done = 0;
   for (const auto& [name, json] : state.files.items()) {
     require(!name.empty() && !name.starts_with('.') && name.find('/') == std::string::npos,
             "{}: '{}' is not the plain name of a file", path, name);
-    files.emplace(name, read_fields<FileEntry>(json, fmt::format("{}, files, {}", path, name)));
+    const auto entry = read_fields<FileEntry>(json, fmt::format("{}, files, {}", path, name));
+    check_file(dir / name, entry, watch.part(done / count, (done + 1) / count));
+    ++done;
+    if (name == kModelFile) info.weights = entry.crc32;
   }
   const auto listed = [&](const std::string& name) {
-    require(files.contains(name), "{}: 'files' lacks {}, so it cannot be checked", path, name);
+    require(state.files.contains(name), "{}: 'files' lacks {}, so it cannot be checked", path, name);
   };
   listed(kModelFile);
   if (state.training) listed(kOptimizerFile);
   if (state.tokenizer) listed(state.tokenizer->file);
-  return files;
 }
 
 // A finished directory takes its place; one that stands there already gives way only when the new one is in place.
@@ -297,28 +299,13 @@ void save_checkpoint(const fs::path& dir, const ImportedContent& content) {
 }
 
 CheckpointInfo read_checkpoint(const fs::path& dir, const Watch& watch) {
-  CheckpointInfo info = read_unverified(dir);
-  verify_checkpoint(dir, watch);
-  return info;
-}
-
-void verify_checkpoint(const fs::path& dir, const Watch& watch) {
-  const std::map<std::string, FileEntry> files = files_of(dir, read_state(dir / kStateFile));
-  double done = 0;
-  for (const auto& [name, entry] : files) {
-    const double begin = done++ / static_cast<double>(files.size());
-    check_file(dir / name, entry, watch.part(begin, done / static_cast<double>(files.size())));
-  }
-}
-
-CheckpointInfo read_unverified(const fs::path& dir) {
   const fs::path path = dir / kStateFile;
   StateFile state = read_state(path);
   CheckpointInfo info;
   info.format = state.format;
   info.step = state.step;
   info.model = ModelConfig::from_json(state.model, path.string());
-  info.weights = files_of(dir, state).at(kModelFile).crc32;
+  check_files(dir, state, info, watch);
   if (state.tokenizer) {
     info.tokenizer_file = state.tokenizer->file;
     const std::string& text = state.tokenizer->hash;

@@ -81,9 +81,6 @@ void save_checkpoint(const fs::path& dir, const ImportedContent& content);
 
 // Reads and checks state.json and the sizes and checksums of the files it names.
 CheckpointInfo read_checkpoint(const fs::path& dir, const Watch& watch = {});
-// The same apart: what state.json says, and whether the files it names are as they were written.
-CheckpointInfo read_unverified(const fs::path& dir);
-void verify_checkpoint(const fs::path& dir, const Watch& watch = {});
 // What training goes on from; throws where there are weights only.
 const TrainingState& training_of(const CheckpointInfo& info, const fs::path& dir);
 // What token sets must fit; `name` is what messages call the model.

@@ -1,8 +1,6 @@
 #include "run/export_hf.h"
 
 #include <algorithm>
-#include <atomic>
-#include <future>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -162,29 +160,11 @@ void write_tokenizer(const fs::path& dir, const Tokenizer& tokenizer, const Mode
     write_json(dir / kTokenizerConfigFile, tokenizer_config(tokenizer, model));
 }
 
-// Looks through a checkpoint's files while something else is done with them.
-class Verification {
- public:
-  explicit Verification(const fs::path& dir)
-      : done_(std::async(std::launch::async, [this, dir] {
-          verify_checkpoint(dir, {.on_progress = [](double) {}, .should_stop = [this] { return given_up_.load(); }});
-        })) {}
-  ~Verification() { given_up_ = true; }
-  Verification(const Verification&) = delete;
-  Verification& operator=(const Verification&) = delete;
-
-  void finish() { done_.get(); }
-
- private:
-  std::atomic<bool> given_up_ = false;
-  std::future<void> done_;  // waits when it goes
-};
-
 }  // namespace
 
 HfExported export_hf(const HfExport& request) {
   const fs::path dir = find_checkpoint(request.run);
-  const CheckpointInfo info = read_unverified(dir);
+  const CheckpointInfo info = read_checkpoint(dir, request.watch.part(0, 0.3));
   const ModelForm& form = fitting_form(hf_forms(), info.model, request.family, request.run.string());
   std::unique_ptr<Tokenizer> tokenizer;
   if (is_read_elsewhere(info.tokenizer_file)) tokenizer = load_tokenizer(dir / info.tokenizer_file);
@@ -193,10 +173,11 @@ HfExported export_hf(const HfExport& request) {
   const DType type = widest_type(theirs);
 
   OutputDirectory out(request.out);
-  Verification verification(dir);
   HfExported done{.family = form.name};
   for (const MadeTensor& t : theirs) done.parameters += element_count(t.shape).value_or(0);
-  done.bytes = write_safetensors(out.aside() / kModelFile, streamed(theirs), {{"format", "pt"}}, request.watch).bytes;
+  done.bytes =
+      write_safetensors(out.aside() / kModelFile, streamed(theirs), {{"format", "pt"}}, request.watch.part(0.3, 1))
+          .bytes;
   Json config = write_config(form, info.model);
   config["torch_dtype"] = torch_name(type);
   config.update(special_tokens(tokenizer.get()));
@@ -207,7 +188,6 @@ HfExported export_hf(const HfExport& request) {
     done.tokenizer = tokenizer->file_name();
   }
   write_atomically(out.aside() / kCardFile, card_text({info, form, tokenizer.get(), done.parameters, type}));
-  verification.finish();
   out.publish_all();
   return done;
 }

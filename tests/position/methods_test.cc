@@ -70,10 +70,10 @@ TEST(Rotary, FractionAndBaseAndStyle) {
 // Last distance of each bucket, Hugging Face's defaults: 32 buckets, max distance 128, causal.
 TEST(T5, BucketBoundaries) {
   const auto position = make_position("t5", kShape);
-  std::vector<float> weights(32 * 2), grads(32 * 2);
+  std::vector<float> weights(32 * 2);
   for (size_t b = 0; b < 32; ++b) weights[2 * b] = static_cast<float>(b), weights[2 * b + 1] = -static_cast<float>(b);
-  std::vector<std::span<float>> values{weights}, gradients{grads};
-  position->bind(values, gradients);
+  const std::vector<std::span<float>> values{weights};
+  position->bind(values);
   position->prepare(0, 300);
   const ConstMat table = position->bias(1).table;
   EXPECT_EQ(table.cols, 129) << "the last entry holds for all distances beyond";
