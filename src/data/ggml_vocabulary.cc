@@ -120,7 +120,7 @@ std::optional<GgmlVocabulary> of_pieces(const Tokenizer& tokenizer, const JsonTr
   for (size_t id = 0; id < out.tokens.size(); ++id) {
     const std::string& text = out.tokens[id];
     if (bytes.contains(text)) out.types[id] = GgmlVocabulary::kByte;
-    if (text == model.value("unk_token", JsonTree())) {
+    if (model.value("unk_token", JsonTree()) == JsonTree(text)) {
       out.types[id] = GgmlVocabulary::kUnknown;
       out.unknown = static_cast<int32_t>(id);
     }
