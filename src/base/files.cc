@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -18,6 +19,7 @@ namespace longshot {
 namespace {
 
 constexpr size_t kBufferBytes = 1 << 20;
+constexpr size_t kDirectBytes = 128 << 10;  // a piece of this size goes past the buffer
 
 std::string reason() { return std::strerror(errno); }
 
@@ -88,16 +90,18 @@ void write_fully(int fd, const fs::path& path, const char* data, size_t size) {
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  const Descriptor file = open_regular(path, O_RDONLY, "open");
+  Descriptor file = open_regular(path, O_RDONLY, "open");
   size_ = size_of(file.get(), path);
   if (size_ == 0) return;
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
   require(address != MAP_FAILED, "{}: cannot map {} bytes: {}", path.string(), size_, reason());
   data_ = static_cast<const std::byte*>(address);
+  fd_ = file.release();
 }
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   return *this;
@@ -105,6 +109,22 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 MappedFile::~MappedFile() {
   if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void MappedFile::copy(std::span<const std::byte> part, std::span<std::byte> out) const {
+  assert(part.size() == out.size());
+  assert(part.empty() || (part.data() >= data_ && part.data() + part.size() <= data_ + size_));
+  size_t done = 0;
+  while (done < out.size()) {
+    const auto at = static_cast<off_t>(part.data() - data_) + static_cast<off_t>(done);
+    const ssize_t n = ::pread(fd_, out.data() + done, out.size() - done, at);
+    if (n < 0 && errno == EINTR) continue;
+    require(n >= 0, "{}: cannot read: {}", path_.string(), reason());
+    require(n > 0, "{}: ends at byte {}, but it had {} when it was opened. Does another process write it?",
+            path_.string(), at, size_);
+    done += static_cast<size_t>(n);
+  }
 }
 
 OutputFile::OutputFile(const fs::path& path) : path_(path) {
@@ -136,8 +156,9 @@ void OutputFile::flush() {
 
 void OutputFile::write(const void* data, size_t size) {
   const char* bytes = static_cast<const char*>(data);
-  if (buffer_.size() + size > kBufferBytes) flush();
-  if (size > kBufferBytes) {
+  const bool direct = size >= kDirectBytes;
+  if (direct || buffer_.size() + size > kBufferBytes) flush();
+  if (direct) {
     write_fully(fd_, path_, bytes, size);
   } else {
     buffer_.insert(buffer_.end(), bytes, bytes + size);

@@ -31,9 +31,13 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
   size_t size() const { return size_; }
+  // Copies a part of bytes() by read(2): for what is wanted once, cheaper than mapping its pages, and a file that was cut
+  // short is an Error.
+  void copy(std::span<const std::byte> part, std::span<std::byte> out) const;
 
  private:
   fs::path path_;
+  int fd_ = -1;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };

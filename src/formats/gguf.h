@@ -47,6 +47,7 @@ class Gguf {
   static bool is_one(const fs::path& path);  // by its first bytes
 
   const fs::path& path() const { return file_.path(); }
+  const MappedFile& file() const { return file_; }
   uint32_t version() const { return version_; }
   const std::vector<GgufKey>& keys() const { return keys_; }           // by name
   const std::vector<GgufTensor>& tensors() const { return tensors_; }  // in file order

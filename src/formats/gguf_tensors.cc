@@ -11,9 +11,9 @@
 namespace longshot {
 namespace {
 
-SourceTensor source_tensor(const GgufTensor& tensor) {
+SourceTensor source_tensor(const GgufTensor& tensor, const MappedFile& file) {
   if (const auto plain = plain_dtype(tensor.type))
-    return source_tensor(NamedTensor{std::string(tensor.name), *plain, tensor.shape, tensor.bytes});
+    return source_tensor(NamedTensor{std::string(tensor.name), *plain, tensor.shape, tensor.bytes}, &file);
   SourceTensor source{.name = std::string(tensor.name), .dtype = DType::kF32, .shape = tensor.shape, .read = {}};
   const auto width = static_cast<size_t>(source.row_elements());
   const GgmlLayout& layout = ggml_layout(tensor.type);
@@ -68,7 +68,7 @@ class BlockSink {
 SourceTensors open_gguf_tensors(const std::shared_ptr<const Gguf>& file) {
   SourceTensors tensors(file->path().string());
   for (const GgufTensor& t : file->tensors()) {
-    if (is_readable(t.type)) tensors.add(source_tensor(t));
+    if (is_readable(t.type)) tensors.add(source_tensor(t, file->file()));
   }
   tensors.keep_open(file);
   return tensors;

@@ -49,7 +49,7 @@ HfFiles with_index(const fs::path& index, bool pickled) {
 
 void add_safetensors(const fs::path& path, SourceTensors& tensors) {
   const auto file = std::make_shared<Safetensors>(path);
-  for (const NamedTensor& t : file->tensors()) tensors.add(source_tensor(t));
+  for (const NamedTensor& t : file->tensors()) tensors.add(source_tensor(t, &file->file()));
   tensors.keep_open(file);
 }
 
@@ -63,7 +63,7 @@ void add_pickled(const fs::path& path, SourceTensors& tensors) {
     const TorchTensor* tensor = file->tensor(value);
     require(name && tensor, "{}: '{}' is not a tensor with a name; a table of tensors was expected", path.string(),
             shown(name.value_or("?")));
-    tensors.add(source_tensor(std::string(*name), *tensor));
+    tensors.add(source_tensor(std::string(*name), *tensor, file->file()));
   }
   tensors.keep_open(file);
 }

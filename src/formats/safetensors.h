@@ -52,6 +52,7 @@ class Safetensors {
   explicit Safetensors(const fs::path& path);
 
   const fs::path& path() const { return file_.path(); }
+  const MappedFile& file() const { return file_; }
   const SafetensorsMetadata& metadata() const { return metadata_; }
   const std::vector<NamedTensor>& tensors() const { return tensors_; }  // in file order
   std::vector<std::string> names() const;                               // in file order

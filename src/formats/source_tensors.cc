@@ -1,6 +1,6 @@
 #include "formats/source_tensors.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -12,23 +12,27 @@ int64_t SourceTensor::row_elements() const {
   return element_count(rest).value_or(0);
 }
 
-SourceTensor source_tensor(const NamedTensor& tensor) {
+SourceTensor source_tensor(const NamedTensor& tensor, const MappedFile* file) {
   SourceTensor source{.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .read = {}};
-  source.bytes = tensor.bytes;
-  source.read = [bytes = tensor.bytes, width = source.row_bytes()](int64_t first, int64_t count,
-                                                                   std::span<std::byte> out) {
-    if (count > 0) std::memcpy(out.data(), bytes.data() + static_cast<size_t>(first) * width, out.size());
+  source.read = [file, bytes = tensor.bytes, width = source.row_bytes()](int64_t first, int64_t count,
+                                                                         std::span<std::byte> out) {
+    const auto rows = bytes.subspan(static_cast<size_t>(first) * width, static_cast<size_t>(count) * width);
+    if (file) {
+      file->copy(rows, out);
+    } else {
+      std::ranges::copy(rows, out.begin());
+    }
   };
   return source;
 }
 
-SourceTensor source_tensor(const std::string& name, const TorchTensor& tensor) {
+SourceTensor source_tensor(const std::string& name, const TorchTensor& tensor, const MappedFile& file) {
   if (tensor.is_contiguous()) {
     const size_t width = dtype_size(tensor.dtype);
     const auto bytes = tensor.size() == 0 ? std::span<const std::byte>()
                                           : tensor.storage.subspan(static_cast<size_t>(tensor.offset) * width,
                                                                    static_cast<size_t>(tensor.size()) * width);
-    return source_tensor(NamedTensor{name, tensor.dtype, tensor.shape, bytes});
+    return source_tensor(NamedTensor{name, tensor.dtype, tensor.shape, bytes}, &file);
   }
   SourceTensor source{.name = name, .dtype = tensor.dtype, .shape = tensor.shape, .read = {}};
   source.read = [tensor](int64_t first, int64_t count, std::span<std::byte> out) {
@@ -48,7 +52,7 @@ void SourceTensors::add(SourceTensor tensor) {
 
 SourceTensors source_tensors(const std::shared_ptr<const Safetensors>& file) {
   SourceTensors all(file->path().string());
-  for (const NamedTensor& t : file->tensors()) all.add(source_tensor(t));
+  for (const NamedTensor& t : file->tensors()) all.add(source_tensor(t, &file->file()));
   all.keep_open(file);
   return all;
 }

@@ -1,5 +1,5 @@
-// The tensors of other programs' files, whatever the format: what is there, and rows of them on demand. Files are mapped;
-// nothing is copied before it is asked for.
+// The tensors of other programs' files, whatever the format: what is there, and rows of them on demand. Nothing is
+// read before it is asked for.
 #pragma once
 #include <functional>
 #include <map>
@@ -22,15 +22,15 @@ struct SourceTensor {
   Shape shape;
   // Rows first .. first + count - 1 one below the other; `out` has just their bytes.
   std::function<void(int64_t first, int64_t count, std::span<std::byte> out)> read;
-  std::span<const std::byte> bytes{};  // all rows as read() gives them, where they lie so in memory; else empty
 
   int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
   int64_t row_elements() const;
   size_t row_bytes() const { return static_cast<size_t>(row_elements()) * dtype_size(dtype); }
 };
 
-SourceTensor source_tensor(const NamedTensor& tensor);
-SourceTensor source_tensor(const std::string& name, const TorchTensor& tensor);
+// Its rows are copied from memory, or, where the tensor lies in `file`, read from there.
+SourceTensor source_tensor(const NamedTensor& tensor, const MappedFile* file = nullptr);
+SourceTensor source_tensor(const std::string& name, const TorchTensor& tensor, const MappedFile& file);
 
 class SourceTensors {
  public:

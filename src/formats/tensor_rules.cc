@@ -14,7 +14,7 @@ namespace {
 
 using Piece = MadeTensor::Piece;
 
-constexpr size_t kBuffer = size_t{4} << 20;
+constexpr size_t kBuffer = size_t{256} << 10;  // bytes that stay in the cache from their reading to their writing
 
 std::string with_layer(const std::string& name, int64_t layer) {
   const size_t at = name.find("{}");
@@ -153,15 +153,10 @@ class Giver {
     while (count > 0) {
       const int64_t part = std::min(count, static_cast<int64_t>(std::max<size_t>(kBuffer / width, 1)));
       const size_t bytes = static_cast<size_t>(part) * width;
-      if (!from_->bytes.empty() && bytes >= kBuffer / 4) {
-        flush();
-        convert(from_->bytes.subspan(static_cast<size_t>(first) * width, bytes));
-      } else {
-        if (held_ + bytes > kBuffer) flush();
-        if (in_.size() < held_ + bytes) in_.resize(std::max(kBuffer, held_ + bytes));
-        from_->read(first, part, std::span(in_).subspan(held_, bytes));
-        held_ += bytes;
-      }
+      if (held_ + bytes > kBuffer) flush();
+      if (in_.size() < held_ + bytes) in_.resize(std::max(kBuffer, held_ + bytes));
+      from_->read(first, part, std::span(in_).subspan(held_, bytes));
+      held_ += bytes;
       first += part, count -= part;
     }
   }
@@ -172,13 +167,8 @@ class Giver {
     const int64_t rows = from_->rows(), cols = from_->row_elements();
     const size_t width = dtype_size(from_->dtype);
     assert(p.first == 0 && p.rows == cols);
-    std::vector<std::byte> turned(static_cast<size_t>(rows) * from_->row_bytes()), read;
-    std::span<const std::byte> all = from_->bytes;
-    if (all.empty()) {
-      read.resize(turned.size());
-      from_->read(0, rows, read);
-      all = read;
-    }
+    std::vector<std::byte> all(static_cast<size_t>(rows) * from_->row_bytes()), turned(all.size());
+    from_->read(0, rows, all);
     for (int64_t c0 = 0; c0 < cols; c0 += kBlock) {
       for (int64_t r0 = 0; r0 < rows; r0 += kBlock) {
         for (int64_t c = c0; c < std::min(cols, c0 + kBlock); ++c) {

@@ -37,6 +37,7 @@ class TorchFile {
   explicit TorchFile(const fs::path& path);
 
   const fs::path& path() const { return file_.path(); }
+  const MappedFile& file() const { return file_; }
   Container container() const { return container_; }
   size_t file_bytes() const { return file_.size(); }
   PickleValue root() const { return pickle_->root(); }

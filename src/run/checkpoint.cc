@@ -196,26 +196,62 @@ void check_file(const fs::path& path, const FileEntry& entry, const Watch& watch
           path.string(), found, entry.crc32);
 }
 
-// Every file a checkpoint of this state consists of must be listed, and as it was written.
-void check_files(const fs::path& dir, const StateFile& state, CheckpointInfo& info, const Watch& watch) {
+using FileEntries = std::map<std::string, FileEntry>;
+
+// Every file a checkpoint of this state consists of must be listed.
+FileEntries listed_files(const fs::path& dir, const StateFile& state) {
   const std::string path = (dir / kStateFile).string();
   require(state.files.is_object(), "{}: 'files' must be an object", path);
-  const auto count = static_cast<double>(state.files.size());
-  double done = 0;
+  FileEntries files;
   for (const auto& [name, json] : state.files.items()) {
     require(!name.empty() && !name.starts_with('.') && name.find('/') == std::string::npos,
             "{}: '{}' is not the plain name of a file", path, name);
-    const auto entry = read_fields<FileEntry>(json, fmt::format("{}, files, {}", path, name));
-    check_file(dir / name, entry, watch.part(done / count, (done + 1) / count));
-    ++done;
-    if (name == kModelFile) info.weights = entry.crc32;
+    files[name] = read_fields<FileEntry>(json, fmt::format("{}, files, {}", path, name));
   }
   const auto listed = [&](const std::string& name) {
-    require(state.files.contains(name), "{}: 'files' lacks {}, so it cannot be checked", path, name);
+    require(files.contains(name), "{}: 'files' lacks {}, so it cannot be checked", path, name);
   };
   listed(kModelFile);
   if (state.training) listed(kOptimizerFile);
   if (state.tokenizer) listed(state.tokenizer->file);
+  return files;
+}
+
+// Each must be as it was written.
+void check_files(const fs::path& dir, const FileEntries& files, const Watch& watch) {
+  const auto count = static_cast<double>(files.size());
+  double done = 0;
+  for (const auto& [name, entry] : files) {
+    check_file(dir / name, entry, watch.part(done / count, (done + 1) / count));
+    ++done;
+  }
+}
+
+CheckpointInfo info_of(const fs::path& dir, StateFile state, const FileEntries& files) {
+  const std::string path = (dir / kStateFile).string();
+  CheckpointInfo info;
+  info.format = state.format;
+  info.step = state.step;
+  info.model = ModelConfig::from_json(state.model, path);
+  info.weights = files.at(kModelFile).crc32;
+  if (state.tokenizer) {
+    info.tokenizer_file = state.tokenizer->file;
+    const std::string& text = state.tokenizer->hash;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), info.tokenizer_hash, 16);
+    require(error == std::errc() && end == text.data() + text.size(), "{}: tokenizer hash '{}' is not a hex number",
+            path, text);
+  }
+  if (state.training) {
+    const TrainingEntry& t = *state.training;
+    info.training = {members_of<std::string>(t.options, fmt::format("{}, training, options", path)),
+                     members_of<double>(t.optimizer, fmt::format("{}, training, optimizer", path)),
+                     t.data_hash,
+                     t.seconds,
+                     t.peak_memory_bytes,
+                     t.arithmetic};
+  }
+  info.from = std::move(state.from);
+  return info;
 }
 
 // A finished directory takes its place; one that stands there already gives way only when the new one is in place.
@@ -299,31 +335,22 @@ void save_checkpoint(const fs::path& dir, const ImportedContent& content) {
 }
 
 CheckpointInfo read_checkpoint(const fs::path& dir, const Watch& watch) {
-  const fs::path path = dir / kStateFile;
-  StateFile state = read_state(path);
-  CheckpointInfo info;
-  info.format = state.format;
-  info.step = state.step;
-  info.model = ModelConfig::from_json(state.model, path.string());
-  check_files(dir, state, info, watch);
-  if (state.tokenizer) {
-    info.tokenizer_file = state.tokenizer->file;
-    const std::string& text = state.tokenizer->hash;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), info.tokenizer_hash, 16);
-    require(error == std::errc() && end == text.data() + text.size(), "{}: tokenizer hash '{}' is not a hex number",
-            path.string(), text);
-  }
-  if (state.training) {
-    const TrainingEntry& t = *state.training;
-    info.training = {members_of<std::string>(t.options, fmt::format("{}, training, options", path.string())),
-                     members_of<double>(t.optimizer, fmt::format("{}, training, optimizer", path.string())),
-                     t.data_hash,
-                     t.seconds,
-                     t.peak_memory_bytes,
-                     t.arithmetic};
-  }
-  info.from = std::move(state.from);
-  return info;
+  StateFile state = read_state(dir / kStateFile);
+  const FileEntries files = listed_files(dir, state);
+  check_files(dir, files, watch);
+  return info_of(dir, std::move(state), files);
+}
+
+CheckedBeside::CheckedBeside(const fs::path& dir) {
+  StateFile state = read_state(dir / kStateFile);
+  FileEntries files = listed_files(dir, state);
+  info_ = info_of(dir, std::move(state), files);
+  const FileEntry weights = files.extract(kModelFile).mapped();
+  files.erase(kOptimizerFile);
+  check_files(dir, files, {});
+  check_ = std::async(std::launch::async, [this, path = dir / kModelFile, weights] {
+    check_file(path, weights, {.should_stop = [this] { return stop_.load(); }});
+  });
 }
 
 const TrainingState& training_of(const CheckpointInfo& info, const fs::path& dir) {

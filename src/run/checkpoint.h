@@ -1,7 +1,9 @@
 // Checkpoints: a directory that appears whole or not at all, with a checksum of every file. It holds the weights and
 // further blocks of numbers of the same shape; what those mean is the trainer's business.
 #pragma once
+#include <atomic>
 #include <functional>
+#include <future>
 #include <map>
 #include <optional>
 #include <string>
@@ -81,6 +83,24 @@ void save_checkpoint(const fs::path& dir, const ImportedContent& content);
 
 // Reads and checks state.json and the sizes and checksums of the files it names.
 CheckpointInfo read_checkpoint(const fs::path& dir, const Watch& watch = {});
+
+// The same for a checkpoint whose weights are only copied: their checksum is made on a thread beside the copying. The copy
+// counts once finish() has returned; it throws where the sum is not the one they were written with.
+class CheckedBeside {
+ public:
+  explicit CheckedBeside(const fs::path& dir);
+  ~CheckedBeside() { stop_ = true; }
+  CheckedBeside(const CheckedBeside&) = delete;
+  CheckedBeside& operator=(const CheckedBeside&) = delete;
+
+  const CheckpointInfo& info() const { return info_; }
+  void finish() { check_.get(); }
+
+ private:
+  CheckpointInfo info_;
+  std::atomic<bool> stop_ = false;
+  std::future<void> check_;  // its destructor waits
+};
 // What training goes on from; throws where there are weights only.
 const TrainingState& training_of(const CheckpointInfo& info, const fs::path& dir);
 // What token sets must fit; `name` is what messages call the model.

@@ -1,52 +1,14 @@
 #include "run/export_gguf.h"
 
 #include "base/error.h"
-#include "base/lock.h"
 #include "formats/gguf_forms.h"
 #include "formats/gguf_tensors.h"
+#include "run/aside_output.h"
 #include "run/checkpoint.h"
 #include "run/gguf_tokenizer.h"
 
 namespace longshot {
 namespace {
-
-// OUT, written aside as OUT.tmp.
-class AsideFile {
- public:
-  explicit AsideFile(const fs::path& out) : out_(fs::weakly_canonical(fs::absolute(out))), lock_(locked(out_)) {
-    aside_ = out_;
-    aside_ += kUnfinished;
-    require_free();
-    require_writable(aside_);
-  }
-  ~AsideFile() {
-    std::error_code ignored;
-    if (!published_) fs::remove(aside_, ignored);
-  }
-  AsideFile(const AsideFile&) = delete;
-  AsideFile& operator=(const AsideFile&) = delete;
-
-  const fs::path& path() const { return aside_; }
-  void publish_it() {
-    require_free();  // something may have been put there meanwhile
-    publish(aside_, out_);
-    published_ = true;
-  }
-
- private:
-  static DirectoryLock locked(const fs::path& out) {
-    make_directories(out.parent_path());
-    return DirectoryLock::beside(out);
-  }
-  void require_free() const {
-    require_usage(!fs::exists(fs::symlink_status(out_)),
-                  "--out {}: is there already and is not replaced. Give another.", out_.string());
-  }
-
-  fs::path out_, aside_;
-  DirectoryLock lock_;
-  bool published_ = false;
-};
 
 // llama.cpp's name for the type of most tensors: general.file_type.
 uint32_t file_type(std::span<const GgufOutput> outputs) {
@@ -83,7 +45,8 @@ void describe_tokenizer(GgufKeys& keys, const Tokenizer* tokenizer, const ModelC
 GgufExported export_gguf(const GgufExport& request) {
   const fs::path dir = find_checkpoint(request.run);
   const std::string run = request.run.string();
-  const CheckpointInfo info = read_checkpoint(dir, request.watch.part(0, 0.3));
+  CheckedBeside checked(dir);
+  const CheckpointInfo& info = checked.info();
   const ModelForm& form = fitting_form(gguf_forms(), info.model, request.family, run);
   const SourceTensors ours = source_tensors(std::make_shared<const Safetensors>(dir / kModelFile));
   std::vector<MadeTensor> theirs = make_theirs(ours, gguf_rules(form, info.model), info.model);
@@ -95,9 +58,10 @@ GgufExported export_gguf(const GgufExport& request) {
   const std::unique_ptr<Tokenizer> tokenizer = request.tokenizer ? tokenizer_of(dir, info) : nullptr;
   describe_tokenizer(keys, tokenizer.get(), info.model, run);
 
-  AsideFile out(request.out);
-  write_gguf_tensors(out.path(), keys, theirs, outputs, request.watch.part(0.3, 1));
+  AsideOutput out(request.out);
+  write_gguf_tensors(out.path(), keys, theirs, outputs, request.watch);
   GgufExported done{.family = form.name, .bytes = fs::file_size(out.path())};
+  checked.finish();
   out.publish_it();
   for (const SourceTensor& t : ours.all()) done.parameters += element_count(t.shape).value_or(0);
   if (tokenizer) done.tokenizer = tokenizer->name();

@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/lock.h"
 #include "base/version.h"
 #include "formats/hf_forms.h"
+#include "run/aside_output.h"
 #include "run/checkpoint.h"
 
 namespace longshot {
@@ -17,67 +17,11 @@ constexpr const char *kConfigFile = "config.json", *kGenerationFile = "generatio
 // Tokenizer files that other programs read as they are.
 constexpr const char *kTokenizerFile = "tokenizer.json", *kPiecesFile = "tokenizer.model";
 
-// OUT, written aside as OUT.tmp. Of what stands there only files are removed that an export writes.
-class OutputDirectory {
- public:
-  explicit OutputDirectory(const fs::path& out) : out_(without_slash(out)), aside_(out_), lock_(locked(out_)) {
-    aside_ += kUnfinished;
-    require_free();
-    remove_aside();
-    make_directories(aside_);
-  }
-  ~OutputDirectory() {
-    std::error_code ignored;
-    if (!published_) fs::remove_all(aside_, ignored);
-  }
-  OutputDirectory(const OutputDirectory&) = delete;
-  OutputDirectory& operator=(const OutputDirectory&) = delete;
-
-  const fs::path& aside() const { return aside_; }
-  void publish_all() {
-    require_free();  // something may have been put there meanwhile
-    publish(aside_, out_);
-    published_ = true;
-  }
-
- private:
-  static fs::path without_slash(const fs::path& out) {
-    const fs::path path = fs::weakly_canonical(fs::absolute(out));
-    return path.filename().empty() ? path.parent_path() : path;
-  }
-  static DirectoryLock locked(const fs::path& out) {
-    make_directories(out.parent_path());
-    return DirectoryLock::beside(out);
-  }
-  void require_free() const {
-    const fs::file_status status = fs::symlink_status(out_);
-    require_usage(!fs::exists(status) || (fs::is_directory(status) && fs::is_empty(out_)),
-                  "--out {}: is there already and is not replaced. Give another.", out_.string());
-  }
-  // What a killed export left.
-  void remove_aside() const {
-    const fs::file_status status = fs::symlink_status(aside_);
-    if (!fs::exists(status)) return;
-    bool ours = fs::is_directory(status);
-    if (ours)
-      ours = std::ranges::all_of(fs::directory_iterator(aside_), [](const fs::directory_entry& entry) {
-        const std::string name = entry.path().filename().string();
-        return fs::is_regular_file(entry.symlink_status()) && is_name(name.substr(0, name.find(".tmp")));
-      });
-    require(ours, "{}: the work in progress would go there, but it holds what no export wrote. Move it away.",
-            aside_.string());
-    fs::remove_all(aside_);
-  }
-  static bool is_name(const std::string& name) {
-    const auto names = {kConfigFile, kGenerationFile, kTokenizerConfigFile, kCardFile, kTokenizerFile,
-                        kPiecesFile, kModelFile};
-    return std::ranges::any_of(names, [&](const char* known) { return name == known; });
-  }
-
-  fs::path out_, aside_;
-  DirectoryLock lock_;
-  bool published_ = false;
-};
+bool is_name(const std::string& name) {
+  const auto names = {kConfigFile, kGenerationFile, kTokenizerConfigFile, kCardFile, kTokenizerFile,
+                      kPiecesFile, kModelFile};
+  return std::ranges::any_of(names, [&](const char* known) { return name == known; });
+}
 
 const char* torch_name(DType type) {
   static constexpr Choice<DType> kNames[] = {
@@ -164,7 +108,8 @@ void write_tokenizer(const fs::path& dir, const Tokenizer& tokenizer, const Mode
 
 HfExported export_hf(const HfExport& request) {
   const fs::path dir = find_checkpoint(request.run);
-  const CheckpointInfo info = read_checkpoint(dir, request.watch.part(0, 0.3));
+  CheckedBeside checked(dir);
+  const CheckpointInfo& info = checked.info();
   const ModelForm& form = fitting_form(hf_forms(), info.model, request.family, request.run.string());
   std::unique_ptr<Tokenizer> tokenizer;
   if (is_read_elsewhere(info.tokenizer_file)) tokenizer = load_tokenizer(dir / info.tokenizer_file);
@@ -172,23 +117,22 @@ HfExported export_hf(const HfExport& request) {
   const std::vector<MadeTensor> theirs = make_theirs(ours, family_of(form).rules(info.model), info.model, request.type);
   const DType type = widest_type(theirs);
 
-  OutputDirectory out(request.out);
+  AsideOutput out(request.out, is_name);
   HfExported done{.family = form.name};
   for (const MadeTensor& t : theirs) done.parameters += element_count(t.shape).value_or(0);
-  done.bytes =
-      write_safetensors(out.aside() / kModelFile, streamed(theirs), {{"format", "pt"}}, request.watch.part(0.3, 1))
-          .bytes;
+  done.bytes = write_safetensors(out.path() / kModelFile, streamed(theirs), {{"format", "pt"}}, request.watch).bytes;
   Json config = write_config(form, info.model);
   config["torch_dtype"] = torch_name(type);
   config.update(special_tokens(tokenizer.get()));
-  write_json(out.aside() / kConfigFile, config);
-  write_json(out.aside() / kGenerationFile, special_tokens(tokenizer.get()));
+  write_json(out.path() / kConfigFile, config);
+  write_json(out.path() / kGenerationFile, special_tokens(tokenizer.get()));
   if (tokenizer) {
-    write_tokenizer(out.aside(), *tokenizer, info.model);
+    write_tokenizer(out.path(), *tokenizer, info.model);
     done.tokenizer = tokenizer->file_name();
   }
-  write_atomically(out.aside() / kCardFile, card_text({info, form, tokenizer.get(), done.parameters, type}));
-  out.publish_all();
+  write_atomically(out.path() / kCardFile, card_text({info, form, tokenizer.get(), done.parameters, type}));
+  checked.finish();
+  out.publish_it();
   return done;
 }
 

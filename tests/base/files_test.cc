@@ -45,6 +45,22 @@ TEST(MappedFile, GivesTheBytesAndMoves) {
   EXPECT_EQ(MappedFile(dir / "link").text(), "abc");
 }
 
+TEST(MappedFile, CopiesPartsAndTellsACutFile) {
+  const ScratchDir dir;
+  const MappedFile file(dir.write("f", "0123456789"));
+  const auto copied = [&](size_t at, size_t count) {
+    std::string out(count, '?');
+    file.copy(file.bytes().subspan(at, count), std::as_writable_bytes(std::span(out)));
+    return out;
+  };
+  EXPECT_EQ(copied(0, 10), "0123456789");
+  EXPECT_EQ(copied(7, 3), "789");
+  EXPECT_EQ(copied(10, 0), "");
+  fs::resize_file(dir / "f", 8);
+  EXPECT_EQ(copied(2, 6), "234567");
+  EXPECT_THAT(error_of([&] { copied(7, 3); }), HasSubstr("ends at byte 8, but it had 10 when it was opened"));
+}
+
 // Every way to open, on every kind of thing that is not a file. None waits: a pipe has no other end here.
 TEST(Files, WhatIsNotARegularFileIsRefusedBeforeItIsOpened) {
   const ScratchDir dir;

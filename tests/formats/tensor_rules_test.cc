@@ -203,19 +203,16 @@ TEST(TensorRules, AnotherTypeAndNumbersThatAreNotFinite) {
   EXPECT_NEAR(floats(made)[1], 70000, 70000 * 0x1p-8);
 }
 
-// Rows that go through the buffer several times, and straight from memory.
+// Rows that go through the buffer several times.
 TEST(TensorRules, LargeTensors) {
   const int64_t rows = 3000, cols = 700;
   std::vector<float> values(static_cast<size_t>(rows * cols));
   std::iota(values.begin(), values.end(), 0.0f);
-  SourceTensor source = source_tensor(NamedTensor{"w", DType::kF32, {rows, cols}, std::as_bytes(std::span(values))});
+  const SourceTensor source = source_tensor(NamedTensor{"w", DType::kF32, {rows, cols}, std::as_bytes(std::span(values))});
   const MadeTensor same{"w", DType::kF32, {rows, cols}, {{&source, 0, rows, 1, 1, 1, rows}}};
   EXPECT_EQ(floats(same), values);
   const MadeTensor swapped{"w", DType::kF32, {rows, cols}, {{&source, 0, rows, 1, 10, 3, 100}}};
   const std::vector<float> got = floats(swapped);
-  source.bytes = {};
-  EXPECT_EQ(floats(same), values);
-  EXPECT_EQ(floats(swapped), got);
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t j = r / 1000, i = r / 100 % 10;
     ASSERT_EQ(got[static_cast<size_t>(r * cols)], values[static_cast<size_t>(((i * 3 + j) * 100 + r % 100) * cols)]);
