@@ -278,13 +278,21 @@ uint32_t crc32(std::span<const std::byte> bytes, uint32_t before) {
 
 std::string Checksum::text() const { return fmt::format("{:08x}", sum_); }
 
-std::string checksum(std::span<const std::byte> bytes, const Watch& watch) {
-  constexpr size_t kPiece = size_t{16} << 20;  // between two questions whether to stop
+std::string checksum(std::span<const std::byte> bytes) {
   Checksum sum;
-  for (size_t at = 0; at < bytes.size(); at += kPiece) {
-    const std::span<const std::byte> piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
+  sum.add(bytes);
+  return sum.text();
+}
+
+std::string checksum(const MappedFile& file, const Watch& watch) {
+  constexpr size_t kPiece = size_t{256} << 10;  // bytes that stay in the cache from their reading to their summing
+  Checksum sum;
+  std::vector<std::byte> piece(std::min(kPiece, file.size()));
+  for (size_t at = 0; at < file.size(); at += piece.size()) {
+    piece.resize(std::min(kPiece, file.size() - at));
+    file.copy(file.bytes().subspan(at, piece.size()), piece);
     sum.add(piece);
-    watch.at(static_cast<double>(at + piece.size()) / static_cast<double>(bytes.size()));
+    watch.at(static_cast<double>(at + piece.size()) / static_cast<double>(file.size()));
   }
   return sum.text();
 }

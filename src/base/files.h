@@ -103,7 +103,8 @@ class Checksum {
   uint32_t sum_ = 0;
 };
 
-// The same of a range of memory.
-std::string checksum(std::span<const std::byte> bytes, const Watch& watch = {});
+// The same of a range of memory, and of a file, which is read for it.
+std::string checksum(std::span<const std::byte> bytes);
+std::string checksum(const MappedFile& file, const Watch& watch = {});
 
 }  // namespace longshot

@@ -125,7 +125,7 @@ Json Job::identity() const {
     if (o.name != "out" && o.name != "overwrite") values[o.name] = printable(o.get());
   }
   if (fs::is_regular_file(sources_.tokenizer()))
-    values["tokenizer-file"] = checksum(MappedFile(sources_.tokenizer()).bytes());
+    values["tokenizer-file"] = checksum(MappedFile(sources_.tokenizer()));
   return {{"version", version()}, {"format", 2}, {"files", files}, {"options", values}};
 }
 

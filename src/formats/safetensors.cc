@@ -114,16 +114,15 @@ std::string header_text(const std::string& file, std::span<const StreamedTensor>
 
 }  // namespace
 
-WrittenFile write_safetensors(const fs::path& path, std::span<const StreamedTensor> tensors,
-                              const SafetensorsMetadata& metadata, const Watch& watch) {
+uint64_t write_safetensors(const fs::path& path, std::span<const StreamedTensor> tensors,
+                           const SafetensorsMetadata& metadata, const Watch& watch, Checksum* sum) {
   const std::string header = header_text(path.string(), tensors, metadata);
   const uint64_t length = header.size();
   uint64_t total = sizeof length + length;
   for (const StreamedTensor& t : tensors) total += byte_count(path.string(), t);
   OutputFile out(path);
-  Checksum sum;
   const auto write = [&](std::span<const std::byte> bytes) {
-    sum.add(bytes);
+    if (sum) sum->add(bytes);
     out.write(bytes.data(), bytes.size());
   };
   write(std::as_bytes(std::span(&length, 1)));
@@ -138,11 +137,11 @@ WrittenFile write_safetensors(const fs::path& path, std::span<const StreamedTens
             path.string(), t.name, dtype_name(t.dtype), shape_text(t.shape), out.position() - begin);
   }
   out.close();
-  return {total, sum.text()};
+  return total;
 }
 
-WrittenFile write_safetensors(const fs::path& path, std::span<const NamedTensor> tensors,
-                              const SafetensorsMetadata& metadata) {
+uint64_t write_safetensors(const fs::path& path, std::span<const NamedTensor> tensors,
+                           const SafetensorsMetadata& metadata) {
   std::vector<StreamedTensor> streamed;
   for (const NamedTensor& t : tensors)
     streamed.push_back({t.name, t.dtype, t.shape, [bytes = t.bytes](const ByteSink& sink) { sink(bytes); }});

@@ -33,18 +33,13 @@ struct StreamedTensor {
 
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-struct WrittenFile {
-  uint64_t bytes;
-  std::string crc32;  // as checksum() gives it
-};
-
-// Writes the tensors in the order given and syncs. Their bytes begin 8-byte aligned. The file is written in place: publish()
-// the directory that holds it.
-WrittenFile write_safetensors(const fs::path& path, std::span<const StreamedTensor> tensors,
-                              const SafetensorsMetadata& metadata = {}, const Watch& watch = {});
+// Writes the tensors in the order given and syncs; returns the bytes of the file, whose checksum goes to `sum` where there is
+// one. Tensors begin 8-byte aligned. The file is written in place: publish() the directory that holds it.
+uint64_t write_safetensors(const fs::path& path, std::span<const StreamedTensor> tensors,
+                           const SafetensorsMetadata& metadata = {}, const Watch& watch = {}, Checksum* sum = nullptr);
 // The same, straight from their memory.
-WrittenFile write_safetensors(const fs::path& path, std::span<const NamedTensor> tensors,
-                              const SafetensorsMetadata& metadata = {});
+uint64_t write_safetensors(const fs::path& path, std::span<const NamedTensor> tensors,
+                           const SafetensorsMetadata& metadata = {});
 
 // A mapped safetensors file, checked whole before the constructor returns. Tensors live as long as it does.
 class Safetensors {

@@ -176,14 +176,20 @@ void map_narrow_matrices(const std::shared_ptr<const Safetensors>& file, Paramet
   }
 }
 
-Json file_entry(const WrittenFile& file) {
-  return write_fields(FileEntry{static_cast<int64_t>(file.bytes), file.crc32});
+Json file_entry(uint64_t bytes, const std::string& crc32) {
+  return write_fields(FileEntry{static_cast<int64_t>(bytes), crc32});
+}
+
+Json written(const fs::path& path, std::span<const StreamedTensor> tensors, const Watch& watch = {}) {
+  Checksum sum;
+  const uint64_t bytes = write_safetensors(path, tensors, {}, watch, &sum);
+  return file_entry(bytes, sum.text());
 }
 
 void save_tokenizer(const fs::path& dir, const Tokenizer& tokenizer, StateFile& state) {
   tokenizer.save(dir);
   const std::span<const std::byte> bytes = std::as_bytes(std::span(tokenizer.file()));
-  state.files[tokenizer.file_name()] = file_entry({bytes.size(), checksum(bytes)});
+  state.files[tokenizer.file_name()] = file_entry(bytes.size(), checksum(bytes));
   state.tokenizer = {tokenizer.file_name(), hex(tokenizer.hash())};
 }
 
@@ -191,7 +197,7 @@ void check_file(const fs::path& path, const FileEntry& entry, const Watch& watch
   const MappedFile file(path);
   require(static_cast<int64_t>(file.size()) == entry.bytes,
           "{}: {} bytes, but {} were written. Was the copy interrupted?", path.string(), file.size(), entry.bytes);
-  const std::string found = checksum(file.bytes(), watch);
+  const std::string found = checksum(file, watch);
   require(found == entry.crc32, "{}: checksum {} is not the {} it was written with. The file is damaged.",
           path.string(), found, entry.crc32);
 }
@@ -319,18 +325,15 @@ void save_checkpoint(const fs::path& dir, const CheckpointContent& content) {
                       t.arithmetic};
   }
   write_aside(dir, state, content.tokenizer, [&](const fs::path& aside) {
-    state.files[kModelFile] =
-        file_entry(write_safetensors(aside / kModelFile, std::span<const StreamedTensor>(weights)));
-    if (!further.empty())
-      state.files[kOptimizerFile] =
-          file_entry(write_safetensors(aside / kOptimizerFile, std::span<const StreamedTensor>(further)));
+    state.files[kModelFile] = written(aside / kModelFile, weights);
+    if (!further.empty()) state.files[kOptimizerFile] = written(aside / kOptimizerFile, further);
   });
 }
 
 void save_checkpoint(const fs::path& dir, const ImportedContent& content) {
   StateFile state = state_of(content.config, content.step);
   write_aside(dir, state, content.tokenizer, [&](const fs::path& aside) {
-    state.files[kModelFile] = file_entry(write_safetensors(aside / kModelFile, content.weights, {}, content.watch));
+    state.files[kModelFile] = written(aside / kModelFile, content.weights, content.watch);
   });
 }
 

@@ -120,7 +120,7 @@ HfExported export_hf(const HfExport& request) {
   AsideOutput out(request.out, is_name);
   HfExported done{.family = form.name};
   for (const MadeTensor& t : theirs) done.parameters += element_count(t.shape).value_or(0);
-  done.bytes = write_safetensors(out.path() / kModelFile, streamed(theirs), {{"format", "pt"}}, request.watch).bytes;
+  done.bytes = write_safetensors(out.path() / kModelFile, streamed(theirs), {{"format", "pt"}}, request.watch);
   Json config = write_config(form, info.model);
   config["torch_dtype"] = torch_name(type);
   config.update(special_tokens(tokenizer.get()));

@@ -193,7 +193,7 @@ void check(const TrainRequest& request) {
 
 // What ranks that train together must have in common.
 void require_same_work(Communicator& world, TrainRequest& request, const TokenSet& tokens) {
-  Facts facts{{"the program's checksum", checksum(MappedFile("/proc/self/exe").bytes())}};
+  Facts facts{{"the program's checksum", checksum(MappedFile("/proc/self/exe"))}};
   Options options;
   request.fields(options);
   for (const Option& o : options.all()) {
