@@ -27,9 +27,6 @@ class TrainCommand : public Command {
     o.add("bandwidth", bandwidth_,
           "with --ranks: of a machine's network each way, in bit, kbit, Mbit, Gbit or MB, GB a second");
     o.add("latency", latency_, "with --ranks: of a message between two machines, in us, ms or s");
-    o.add("rank-timeout", rank_timeout_,
-          "under mpirun: seconds without a word from another rank, then training ends; longer than a step, a save, a "
-          "validation");
   }
 
   bool works_in_ranks() const override { return true; }
@@ -37,19 +34,16 @@ class TrainCommand : public Command {
   void implied_options(Options& o) const override { apply_implied_options(request_, o); }
 
   int run() override {
-    require_usage(rank_timeout_ > 0, "--rank-timeout must be positive, not {}", rank_timeout_);
     for (const int64_t ranks : ranks_) {
       require_usage(ranks > 0 && ranks <= 4096 && dry_run_,
                     "--ranks {}: 1 to 4096, and with --dry-run alone; mpirun says how many there are", ranks);
     }
-    world().set_patience(rank_timeout_);
     const bool ranks = !world().is_alone();
     Context context(ranks && request_.threads == 0 ? threads_of_rank(world()) : request_.threads);
     if (!ranks && request_.threads == 0) context.share_cores();
     context.set_precision(request_.train.precision);
     if (dry_run_) return report_costs(context);
     catch_stop_signals();
-    if (ranks) catch_forwarded_signal();
     Progress progress;
     const double peak = measure_peak_flops(context);
     const TrainResult result = train_run(context, request_, events(context, progress, peak), &world());
@@ -195,7 +189,6 @@ class TrainCommand : public Command {
   bool dry_run_ = false;
   std::vector<int64_t> ranks_;
   std::string bandwidth_ = "25Gbit", latency_ = "20us";
-  double rank_timeout_ = 300;
 };
 
 }  // namespace
