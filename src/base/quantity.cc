@@ -3,8 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/error.h"
 
 namespace longshot {
 namespace {
@@ -14,6 +19,22 @@ std::string scaled(double value, double step, const char* const* units) {
   while (std::abs(value) >= step && units[u + 1]) value /= step, ++u;
   const int decimals = u == 0 || std::abs(value) >= 99.95 ? 0 : std::abs(value) >= 9.995 ? 1 : 2;
   return fmt::format("{:.{}f}{}", value, decimals, units[u]);
+}
+
+struct Unit {
+  std::string_view name;
+  double value;
+};
+
+double parse(const std::string& option, const std::string& text, std::span<const Unit> units) {
+  double value = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  for (const Unit& unit : units) {
+    if (error == std::errc() && value > 0 && std::isfinite(value) && unit.name == rest) return value * unit.value;
+  }
+  std::string names;
+  for (const Unit& unit : units) names += fmt::format("{}{}", names.empty() ? "" : ", ", unit.name);
+  fail_usage("--{}: '{}' is not a positive number with one of the units {}", option, text, names);
 }
 
 }  // namespace
@@ -33,6 +54,17 @@ std::string bytes_text(double bytes) {
 std::string count_text(double count) {
   static constexpr const char* kUnits[] = {"", "k", "M", "G", nullptr};
   return scaled(count, 1000, kUnits);
+}
+
+double parse_rate(const std::string& option, const std::string& text) {
+  static constexpr Unit kUnits[] = {{"bit", 1 / 8.0},   {"kbit", 1e3 / 8}, {"Mbit", 1e6 / 8}, {"Gbit", 1e9 / 8},
+                                    {"Tbit", 1e12 / 8}, {"kB", 1e3},       {"MB", 1e6},       {"GB", 1e9}};
+  return parse(option, text, kUnits);
+}
+
+double parse_duration(const std::string& option, const std::string& text) {
+  static constexpr Unit kUnits[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
+  return parse(option, text, kUnits);
 }
 
 }  // namespace longshot

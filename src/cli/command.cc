@@ -70,13 +70,17 @@ void bind(CLI::App& app, Options& options) {
 }
 
 // Only rank 0 prints results.
-void join_ranks(const CommandEntry& entry, Command& command, std::unique_ptr<Communicator>& world) {
+void join_ranks(const CommandEntry& entry, Command& command, std::unique_ptr<Communicator>& world, double timeout) {
+  require_usage(timeout > 0, "--rank-timeout must be positive, not {}", timeout);
   const Launch started = launch().value_or(Launch{});
   require_usage(command.works_in_ranks() || started.size == 1,
                 "longshot {} runs in one process, but {} started {}: each would do all of the work", entry.name,
                 started.by, started.size);
   world = all_ranks();
   require(world->is_root() || std::freopen("/dev/null", "w", stdout), "/dev/null cannot be opened");
+  world->set_patience(timeout);
+  if (!world->is_alone())
+    (void)std::signal(SIGUSR1, on_stop_signal);  // mpirun hands it on, and does not end ranks after it
   command.work_in(*world);
 }
 
@@ -93,12 +97,16 @@ void catch_stop_signals() {
   (void)std::signal(SIGTERM, on_stop_signal);
 }
 
-void catch_forwarded_signal() { (void)std::signal(SIGUSR1, on_stop_signal); }
-
 int run_command(const CommandEntry& entry, const std::vector<std::string>& argv, std::unique_ptr<Communicator>& world) {
   const std::unique_ptr<Command> command = entry.make();
   Options options;
   command->options(options);
+  double rank_timeout = 300;
+  if (command->works_in_ranks()) {
+    options.group("under mpirun");
+    options.add("rank-timeout", rank_timeout,
+                "seconds without a word from another process, then all end; longer than a step or a batch takes");
+  }
   const Command::Arguments arguments = command->arguments();
 
   bool help = false, print_config = false;
@@ -147,7 +155,7 @@ int run_command(const CommandEntry& entry, const std::vector<std::string>& argv,
                 arguments.name, entry.name, arguments.name);
   require_usage(command->args.size() <= arguments.most, "longshot {}: '{}' is one argument too many", entry.name,
                 command->args.empty() ? "" : command->args.back());
-  join_ranks(entry, *command, world);
+  join_ranks(entry, *command, world, rank_timeout);
   return command->run();
 }
 

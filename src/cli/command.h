@@ -50,7 +50,6 @@ int run_command(const CommandEntry& entry, const std::vector<std::string>& argv,
 void flush_output();  // what was printed to stdout is written; a full disk is an Error
 bool stop_requested();
 void catch_stop_signals();
-void catch_forwarded_signal();  // SIGUSR1, which mpirun hands on to its ranks and does not end them after
 
 std::unique_ptr<Command> make_prepare_command();
 std::unique_ptr<Command> make_train_command();

@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "base/printable.h"
-#include "base/version.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "data/token_set.h"
@@ -72,14 +71,10 @@ class EvalCommand : public Command {
 
  private:
   void agree(const TokenFile& stream, const ModelSession& session) {
-    Facts facts{{"longshot", version()}};
-    for (const Option& o : options_->all()) {
-      if (o.get && o.name != "threads") facts.emplace_back("--" + o.name, o.get());
-    }
-    facts.emplace_back("the hash of the text", hex(stream.data_hash()));
-    facts.emplace_back("the checksum of the weights", session.loaded.info.weights);
-    facts.emplace_back("the way of calculating", arithmetic(session.context));
-    require_agreement(world(), facts);
+    require_same_work(world(), *options_,
+                      {{"the hash of the text", hex(stream.data_hash())},
+                       {"the checksum of the weights", session.loaded.info.weights},
+                       {"the way of calculating", arithmetic(session.context)}});
   }
 
   EvaluationCallbacks callbacks() {

@@ -7,7 +7,8 @@
 #include "evaluate/validation.h"
 #include "kernels/bf16.h"
 #include "kernels/peak.h"
-#include "train/cost.h"
+#include "run/results.h"
+#include "train/forecast.h"
 #include "train/train_run.h"
 
 namespace longshot {
@@ -22,10 +23,10 @@ class TrainCommand : public Command {
     o.add("resume-step", request_.resume_step,
           "go on from the checkpoint of this step instead; later ones move to RUN/abandoned-K; 0: the last");
     o.add("dry-run", dry_run_, "say what memory a run takes, try one and two layers for the time, and end");
-    o.add("ranks", ranks_, "with --dry-run: of so many processes under mpirun");
-    o.add("rank-timeout", rank_timeout_,
-          "under mpirun: seconds without a word from another rank, then training ends; longer than a step, a save, a "
-          "validation");
+    o.add("ranks", ranks_, "with --dry-run: on so many machines under mpirun, one process each; several: a table");
+    o.add("bandwidth", bandwidth_,
+          "with --ranks: of a machine's network each way, in bit, kbit, Mbit, Gbit or MB, GB a second");
+    o.add("latency", latency_, "with --ranks: of a message between two machines, in us, ms or s");
   }
 
   bool works_in_ranks() const override { return true; }
@@ -33,17 +34,16 @@ class TrainCommand : public Command {
   void implied_options(Options& o) const override { apply_implied_options(request_, o); }
 
   int run() override {
-    require_usage(rank_timeout_ > 0, "--rank-timeout must be positive, not {}", rank_timeout_);
-    require_usage(ranks_ > 0 && ranks_ <= 4096 && (ranks_ == 1 || dry_run_),
-                  "--ranks {}: 1 to 4096, and with --dry-run alone; mpirun says how many there are", ranks_);
-    world().set_patience(rank_timeout_);
+    for (const int64_t ranks : ranks_) {
+      require_usage(ranks > 0 && ranks <= 4096 && dry_run_,
+                    "--ranks {}: 1 to 4096, and with --dry-run alone; mpirun says how many there are", ranks);
+    }
     const bool ranks = !world().is_alone();
     Context context(ranks && request_.threads == 0 ? threads_of_rank(world()) : request_.threads);
     if (!ranks && request_.threads == 0) context.share_cores();
     context.set_precision(request_.train.precision);
     if (dry_run_) return report_costs(context);
     catch_stop_signals();
-    if (ranks) catch_forwarded_signal();
     Progress progress;
     const double peak = measure_peak_flops(context);
     const TrainResult result = train_run(context, request_, events(context, progress, peak), &world());
@@ -100,6 +100,7 @@ class TrainCommand : public Command {
 
   int report_costs(Context& context) {
     require_usage(!request_.data.empty(), "longshot train needs --data DIR, a token set made by `longshot prepare`");
+    const Link link{parse_rate("bandwidth", bandwidth_), parse_duration("latency", latency_)};
     const TokenSet tokens(request_.data);
     ModelConfig& model = request_.model;
     TrainConfig& train = request_.train;
@@ -107,30 +108,87 @@ class TrainCommand : public Command {
     model.validate();
     train.validate(model.length);
     const TokenFile& text = tokens.split("train");
-    const StepCost cost = predict_memory(context, model, train, static_cast<int>(ranks_));
-    const auto line = [](const char* what, const std::string& value) { fmt::print("{:<30}{}\n", what, value); };
-    line("parameters", count_text(static_cast<double>(cost.parameters)));
-    line(ranks_ > 1 ? "weights, gradients, its moments" : "weights, gradients, moments",
-         bytes_text(static_cast<double>(cost.state_bytes)));
-    line("activations", bytes_text(static_cast<double>(cost.activation_bytes)));
+    const StepCost cost = predict_memory(context, model, train);
+    print_line("parameters", count_text(static_cast<double>(cost.parameters)));
+    if (ranks_.empty()) {
+      print_line("weights, gradients, moments", bytes_text(static_cast<double>(cost.state_bytes)));
+      print_line("activations", bytes_text(static_cast<double>(cost.activation_bytes)));
+    }
     flush_output();
     const size_t program = peak_memory_bytes();
-    const auto [seconds, scratch] = try_step(context, model, train, text);
-    line("scratch", bytes_text(static_cast<double>(scratch)));
-    line("memory in all", bytes_text(static_cast<double>(program + cost.bytes() + scratch)));
-    if (ranks_ > 1) return 0;  // the trial was of one process
-    const int64_t epoch = text.size() / train.batch_tokens;
-    line("a step",
-         fmt::format("{:.3g} s, {} tokens/s", seconds, count_text(static_cast<double>(train.batch_tokens) / seconds)));
-    line(fmt::format("{} steps", train.steps).c_str(), duration_text(seconds * static_cast<double>(train.steps)));
-    line("an epoch", fmt::format("{} steps, {}", epoch, duration_text(seconds * static_cast<double>(epoch))));
+    const StepTrial trial = try_step(context, model, train, text);
+    const size_t validation = tokens.has("valid") ? validation_bytes(context) : 0;
+    const size_t beside = program + trial.scratch_bytes + validation;
+    if (ranks_.empty()) {
+      print_line("validation", bytes_text(static_cast<double>(validation)));
+      print_line("scratch", bytes_text(static_cast<double>(trial.scratch_bytes)));
+      print_line("memory in all", bytes_text(static_cast<double>(cost.bytes() + beside)));
+      print_times(trial, text.size() / train.batch_tokens);
+    } else {
+      print_ranks(context, trial, link, beside);
+    }
     return 0;
+  }
+
+  // At the length that takes most.
+  size_t validation_bytes(Context& context) const {
+    Transformer model(request_.model, false, Transformer::Memory::kReserved);
+    size_t most = predict_validation_bytes(context, model, request_.model.length);
+    for (const int64_t length : request_.train.eval_lengths)
+      most = std::max(most, predict_validation_bytes(context, model, length));
+    return most;
+  }
+
+  static void print_line(const std::string& what, const std::string& value) { fmt::print("{:<30}{}\n", what, value); }
+
+  void print_times(const StepTrial& trial, int64_t epoch) const {
+    const TrainConfig& train = request_.train;
+    const Transformer model(request_.model, true, Transformer::Memory::kReserved);
+    const double seconds = trial.compute_seconds(model, train, 1);
+    print_line("a step", fmt::format("{:.3g} s, {} tokens/s", seconds,
+                                     count_text(static_cast<double>(train.batch_tokens) / seconds)));
+    print_line(fmt::format("{} steps", train.steps), duration_text(seconds * static_cast<double>(train.steps)));
+    print_line("an epoch", fmt::format("{} steps, {}", epoch, duration_text(seconds * static_cast<double>(epoch))));
+  }
+
+  // A line for each number of ranks. `beside`: bytes beside what the layout says.
+  void print_ranks(Context& context, const StepTrial& trial, const Link& link, size_t beside) const {
+    const TrainConfig& train = request_.train;
+    const int64_t length = request_.model.length;
+    const Transformer model(request_.model, true, Transformer::Memory::kReserved, SharedGradients::kApart);
+    const std::string cpu = this_machine(context.threads()).cpu;
+    print_line(
+        "each machine",
+        fmt::format("{}, {} threads, {}: {} tokens/s as tried with {} x {} tokens on one and two layers", cpu,
+                    context.threads(), arithmetic(context),
+                    count_text(static_cast<double>(trial.sequences * length) / trial.pass.all(request_.model.layers)),
+                    trial.sequences, length));
+    print_line("network", fmt::format("{} each way, {}; a step is {} tokens", bandwidth_, latency_,
+                                      count_text(static_cast<double>(train.sequences(length) * length))));
+    fmt::print("\n{:>6} {:>11} {:>11} {:>10} {:>10} {:>10} {:>10} {:>10} {:>11}\n", "ranks", "memory", "sent",
+               "compute", "sending", "waiting", "step", "tokens/s", "efficiency");
+    for (const int64_t count : ranks_) {
+      const int ranks = static_cast<int>(count);
+      const StepForecast f = forecast_step(model, train, trial, link, ranks);
+      const size_t memory = predict_memory(context, request_.model, train, ranks).bytes() + beside;
+      const auto s = [](double seconds) { return fmt::format("{:.3g} s", seconds); };
+      fmt::print("{:>6} {:>11} {:>11} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10.1f}%\n", ranks,
+                 bytes_text(static_cast<double>(memory)), bytes_text(static_cast<double>(f.bytes_sent)), s(f.compute),
+                 s(f.sending), s(f.waiting), s(f.seconds()),
+                 count_text(static_cast<double>(train.sequences(length) * length) / f.seconds()),
+                 100 * f.alone / (static_cast<double>(ranks) * f.seconds()));
+    }
+    fmt::print(
+        "\nMemory is of the rank that takes most, sent is what each sends in a step. Compute: of the rank that has "
+        "most of\n"
+        "the batch; waiting: for others, beyond what is sent behind the backward pass. Efficiency: of as many times "
+        "the speed of one.\n");
   }
 
   TrainRequest request_;
   bool dry_run_ = false;
-  int64_t ranks_ = 1;
-  double rank_timeout_ = 300;
+  std::vector<int64_t> ranks_;
+  std::string bandwidth_ = "25Gbit", latency_ = "20us";
 };
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "data/prepare.h"
 
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -103,11 +102,15 @@ void Job::agree() const {
   if (world_.is_alone()) return;
   require_usage(!sources_.has_pipes() && config_.recipe.empty(),
                 "several processes cannot share a pipe, standard input or a recipe's archive: put the text into files");
-  Facts facts{{"longshot", version()}};
+  Options options;
+  PrepareConfig config = config_;
+  config.fields(options);
+  Facts facts;
   const Json now = identity();
-  for (const auto& [option, value] : now["options"].items()) facts.emplace_back("--" + option, value.dump());
   for (const Json& file : now["files"]) facts.emplace_back(file[0].get<std::string>(), file.dump());
-  require_agreement(world_, facts);
+  if (now["options"].contains("tokenizer-file"))
+    facts.emplace_back("the tokenizer's file", now["options"]["tokenizer-file"]);
+  require_same_work(world_, options, facts);
 }
 
 // What must be the same for work to be taken up where it was left.
@@ -153,14 +156,11 @@ void Job::begin() {
 PrepareResult Job::run() {
   agree();
   if (!world_.is_root()) sources_.plan_cuts();
-  const double patience = world_.patience();
-  world_.set_patience(std::numeric_limits<double>::infinity());  // while rank 0 learns a vocabulary
   world_.on_root([this] {
     begin();
     make_tokenizer();
     open_writers();
   });
-  world_.set_patience(patience);
   join();
   encode();
   PrepareResult result{.finished = true, .splits = {}, .first_invalid = {}};

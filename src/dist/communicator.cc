@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/files.h"
+#include "dist/heartbeat.h"
 
 namespace longshot {
 namespace {
@@ -62,18 +64,24 @@ void Communicator::wait(Transfers& transfers) const {
     if (transfers.ended() > ended) {
       ended = transfers.ended(), heard = seconds_now();
     } else if (silent > patience_) {
-      std::string silent_ranks;
+      std::vector<int> silent_ranks;
       for (int r = 0; r < size(); ++r) {
-        if (!transfers.done_with(r)) silent_ranks += (silent_ranks.empty() ? "" : ", ") + name(r);
+        if (!transfers.done_with(r)) silent_ranks.push_back(r);
       }
-      fail("{} has heard nothing from {} for {:.0f} seconds (--rank-timeout). Is it hung, or its network down?",
-           name(rank()), silent_ranks, silent);
+      fail_silent(silent_ranks, silent);
     } else if (silent > kSpin) {
       std::this_thread::sleep_for(kPause);
     } else {
       std::this_thread::yield();
     }
   }
+}
+
+void Communicator::fail_silent(const std::vector<int>& ranks, double seconds) const {
+  std::string names;
+  for (const int r : ranks) names += (names.empty() ? "" : ", ") + name(r);
+  fail("{} has heard nothing from {} for {:.0f} seconds (--rank-timeout). Is it hung, or its network down?",
+       name(rank()), names, seconds);
 }
 
 // In round k every rank hears from the one 2^k before it: after the last, from all.
@@ -138,6 +146,22 @@ bool Communicator::all_end_with(const std::string& text, double seconds) {
   }
   patience_ = before;
   return same;
+}
+
+void Communicator::on_root(const std::function<void()>& f) {
+  if (is_alone()) return f();
+  std::optional<Error> error;
+  bool stopped = false;
+  Heartbeat heartbeat(*this);
+  try {
+    if (is_root()) f();
+  } catch (const Stopped&) {
+    stopped = true;
+  } catch (const Error& e) {
+    error = e;
+  }
+  heartbeat.meet();
+  throw_everywhere(error, stopped);
 }
 
 void Communicator::throw_everywhere(const std::optional<Error>& error, bool stopped) {
@@ -212,6 +236,21 @@ void require_agreement(Communicator& world, const Facts& facts) {
                  world.name(static_cast<int>(r)));
     }
   }
+}
+
+void require_same_work(Communicator& world, const Options& options, const Facts& facts) {
+  if (world.is_alone()) return;
+  Facts all{{"the program's checksum", checksum(MappedFile("/proc/self/exe"))}};
+  for (const Option& o : options.all()) {
+    if (o.get && o.name != "data" && o.name != "threads") all.emplace_back("--" + o.name, o.get());
+    if (!o.tables) continue;
+    for (const OptionTable& table : *o.tables) {
+      for (const auto& [name, value] : table.values)
+        all.emplace_back(fmt::format("{} of [{}.{}]", name, o.name, table.name), value);
+    }
+  }
+  all.insert(all.end(), facts.begin(), facts.end());
+  require_agreement(world, all);
 }
 
 int threads_of_rank(Communicator& world) {

@@ -4,6 +4,7 @@
 // Nothing waits for ever: a rank that another has not heard from for `patience()` seconds is taken for dead.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/options.h"
 #include "base/watch.h"
 
 namespace longshot {
@@ -64,24 +66,14 @@ class Communicator {
   std::string receive_text(int from);
   // Whether every rank ends, and with this same text. Waits no longer than `seconds`.
   bool all_end_with(const std::string& text, double seconds);
-  // f() on rank 0 alone. What it throws there, Stopped or another Error, is thrown on every rank.
-  template <class F>
-  void on_root(F&& f) {
-    if (is_alone()) return f();
-    std::optional<Error> error;
-    bool stopped = false;
-    try {
-      if (is_root()) f();
-    } catch (const Stopped&) {
-      stopped = true;
-    } catch (const Error& e) {
-      error = e;
-    }
-    throw_everywhere(error, stopped);
-  }
+  // f() on rank 0 alone, however long it takes. What it throws there, Stopped or another Error, is thrown on every rank.
+  void on_root(const std::function<void()>& f);
+  // Error: nothing was heard from these ranks for so long.
+  [[noreturn]] void fail_silent(const std::vector<int>& ranks, double seconds) const;
 
  private:
-  enum Tag { kBarrier, kBroadcast, kGather, kText = kGather + 2, kEnd = kText + 2, kTags = kEnd + 2 };
+  friend class Heartbeat;
+  enum Tag { kBarrier, kBroadcast, kGather, kText = kGather + 2, kEnd = kText + 2, kBeat = kEnd + 2, kTags };
   std::vector<std::string> gather(const std::string& text, Tag tag);  // takes two tags
   void throw_everywhere(const std::optional<Error>& error, bool stopped);
   double patience_ = 300;
@@ -102,9 +94,11 @@ std::unique_ptr<Communicator> all_ranks();
 std::unique_ptr<Communicator> mpi_ranks(const Launch& launch);
 bool has_mpi();
 
-// What must be the same on all ranks, by name: options, text, version. Error names the first difference and whose it is.
+// What must be the same on all ranks, by name. Error names the first difference and whose it is.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 void require_agreement(Communicator& world, const Facts& facts);
+// The same program, told the same but for where its text lies and how many threads it has; and these facts.
+void require_same_work(Communicator& world, const Options& options, const Facts& facts);
 
 // Threads for each rank where nothing else is said: the cores it may run on, shared with the other ranks of its host
 // that may run on them too.

@@ -84,7 +84,8 @@ class MpiRanks : public Communicator {
  public:
   explicit MpiRanks(const Launch& launch) {
     int provided = 0;
-    if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) fail("MPI did not start");
+    if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS) fail("MPI did not start");
+    require(provided >= MPI_THREAD_SERIALIZED, "this MPI does not let a second thread call it");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);

@@ -1,5 +1,6 @@
 #include "evaluate/validation.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace longshot {
@@ -20,6 +21,11 @@ std::function<std::optional<double>(Transformer&, const TokenFile&, int64_t, int
                                                           int64_t length) {
     return validation_loss(context, model, {valid, {length, length}, tokens}, should_stop);
   };
+}
+
+size_t predict_validation_bytes(Context& context, Transformer& model, int64_t length) {
+  const int64_t windows = std::max<int64_t>(ScoreOptions().batch_tokens / length, 1);
+  return Inference(context, model, {.sequences = windows, .tokens = length}).bytes();
 }
 
 }  // namespace longshot

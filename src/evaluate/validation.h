@@ -18,4 +18,7 @@ std::optional<double> validation_loss(Context& context, Transformer& model, cons
 std::function<std::optional<double>(Transformer& model, const TokenFile& valid, int64_t tokens, int64_t length)>
 validation(Context& context, std::function<bool()> should_stop);
 
+// Bytes it takes beside the model, without taking them.
+size_t predict_validation_bytes(Context& context, Transformer& model, int64_t length);
+
 }  // namespace longshot

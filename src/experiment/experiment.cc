@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
-#include <limits>
 #include <numeric>
 #include <span>
 #include <thread>
@@ -16,6 +15,7 @@
 #include "base/json_fields.h"
 #include "base/lock.h"
 #include "base/version.h"
+#include "dist/heartbeat.h"
 #include "evaluate/validation.h"
 #include "experiment/speeds.h"
 #include "run/biases.h"
@@ -72,17 +72,17 @@ class Experiment {
 
   std::optional<Results> run() {
     for (const ModelPlan& plan : plans_) require_same_model(plan);
-    require_agreement(world_, {{"longshot", version()},
-                               {"the experiment", config_.to_toml()},
-                               {"the hash of the training text", hex(tokens_.split("train").data_hash())}});
+    Options options;
+    ExperimentConfig copy = config_;
+    copy.fields(options);
+    require_same_work(world_, options, {{"the hash of the training text", hex(tokens_.split("train").data_hash())}});
     std::optional<DirectoryLock> lock;
     world_.on_root([&] {
       make_directories(dir_.runs());
       lock = DirectoryLock::inside(dir_.path());
       open();
     });
-    if (!finish_all()) return std::nullopt;
-    world_.set_patience(std::numeric_limits<double>::infinity());  // of those who wait for rank 0's measurements
+    if (!finish_together()) return std::nullopt;
     Results results;
     world_.on_root([&] {
       if (config_.speed_rounds > 0) find_speeds();
@@ -156,8 +156,21 @@ class Experiment {
     return then;
   }
 
+  // False where a rank was stopped.
+  bool finish_together() {
+    bool finished = false;
+    Heartbeat heartbeat(world_);
+    try {
+      finished = finish_all(heartbeat);
+    } catch (const Stopped&) {  // as false
+    }
+    heartbeat.meet();
+    const std::vector<std::string> all = world_.gather(finished ? "finished" : "stopped");
+    return std::ranges::count(all, "finished") == world_.size();
+  }
+
   // Takes models that nobody else is at until all are finished. False when stopped.
-  bool finish_all() {
+  bool finish_all(Heartbeat& others) {
     constexpr auto kPause = std::chrono::milliseconds(200);
     std::vector<size_t> left(plans_.size());
     std::iota(left.begin(), left.end(), 0);
@@ -174,6 +187,7 @@ class Experiment {
       if (busy.empty()) return true;
       left = std::move(busy);
       std::this_thread::sleep_for(kPause);
+      others.check();
       if (callbacks_.should_stop()) return false;
     }
   }

@@ -191,19 +191,6 @@ void check(const TrainRequest& request) {
   require_usage(request.eval_tokens >= 0, "--eval-tokens must not be negative, but is {}", request.eval_tokens);
 }
 
-// What ranks that train together must have in common.
-void require_same_work(Communicator& world, TrainRequest& request, const TokenSet& tokens) {
-  Facts facts{{"the program's checksum", checksum(MappedFile("/proc/self/exe"))}};
-  Options options;
-  request.fields(options);
-  for (const Option& o : options.all()) {
-    if (o.name != "data" && o.name != "threads") facts.emplace_back("--" + o.name, o.get());
-  }
-  facts.emplace_back("the hash of the text in --data", hex(tokens.split("train").data_hash()));
-  facts.emplace_back("the tokenizer's hash", hex(tokens.tokenizer().hash()));
-  require_agreement(world, facts);
-}
-
 // The run on disk, on rank 0 alone, and where it stands.
 struct Opened {
   std::optional<RunWriter> run{};
@@ -254,7 +241,13 @@ TrainResult train_run(Context& context, TrainRequest request, const TrainEvents&
   if (world) world->broadcast(std::as_writable_bytes(std::span(&request.model.vocab, 1)));
   request.model.validate();
   request.train.validate(request.model.length);
-  if (world) require_same_work(*world, request, tokens);
+  if (world) {
+    Options options;
+    request.fields(options);
+    require_same_work(*world, options,
+                      {{"the hash of the text in --data", hex(tokens.split("train").data_hash())},
+                       {"the tokenizer's hash", hex(tokens.tokenizer().hash())}});
+  }
   tokens.split("train").verify();
   const PrecisionScope precision(context, request.train.precision);
   Transformer model(request.model, true, Transformer::Memory::kMemory,

@@ -195,6 +195,23 @@ TEST(Program, DryRunTellsCostsAndLeavesNothing) {
   EXPECT_FALSE(fs::exists(dir / "run"));
 }
 
+TEST(Program, DryRunForecastsRanks) {
+  const ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  const auto dry_run = [&](const std::string& options) {
+    return longshot_run(dir, fmt::format("train --data {} --dry-run --layers 2 --dim 32 --heads 4 {}",
+                                         (dir / "data").string(), options));
+  };
+  const Outcome o = dry_run("--ranks 1,2,8 --bandwidth 100Mbit --latency 1ms");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, testing::AllOf(HasSubstr("100Mbit each way, 1ms"), HasSubstr("\n     1 "), HasSubstr("100.0%"),
+                                    HasSubstr("\n     8 ")));
+  const Outcome bad = dry_run("--ranks 2 --bandwidth 100");
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_THAT(bad.err, HasSubstr("--bandwidth: '100' is not"));
+  EXPECT_EQ(longshot_run(dir, "train --ranks 2 --data x --out y").code, 2);
+}
+
 TEST(Program, OutputThatCannotBeWrittenIsAnError) {
   const ScratchDir dir;
   const Outcome o = shell(dir, fmt::format("{} positions > /dev/full", LONGSHOT_PROGRAM));

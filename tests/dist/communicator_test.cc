@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "dist/heartbeat.h"
 #include "dist/ranks.h"
 
 namespace longshot {
@@ -88,6 +89,49 @@ TEST(Communicator, ASilentRankIsNamed) {
   EXPECT_EQ(errors[1], "");
   for (const size_t r : {0, 2})
     EXPECT_THAT(errors[r], AllOf(HasSubstr("nothing from rank 1 (thread-1) for"), HasSubstr("--rank-timeout")));
+}
+
+TEST(Communicator, RankZeroMayWorkForLongerThanTheOthersArePatient) {
+  const auto errors = on_ranks(3, [](Communicator& world) {
+    world.set_patience(1);
+    world.on_root([] { std::this_thread::sleep_for(std::chrono::milliseconds(1500)); });
+    EXPECT_EQ(world.gather("on").size(), 3u);
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Communicator, ARankThatIsGoneWhileOthersWorkIsNamed) {
+  const auto errors = on_ranks(3, [](Communicator& world) {
+    world.set_patience(0.2);
+    if (world.rank() == 1) return;
+    Heartbeat heartbeat(world);
+    if (world.is_root()) heartbeat.meet();
+    while (true) {
+      heartbeat.check();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  });
+  EXPECT_EQ(errors[1], "");
+  for (const size_t r : {0, 2}) EXPECT_THAT(errors[r], HasSubstr("nothing from rank 1 (thread-1) for"));
+}
+
+TEST(Communicator, ThreadsAndPlacesMayDifferAndNothingElse) {
+  const auto errors_of = [](const std::string& option) {
+    return on_ranks(2, [&](Communicator& world) {
+      std::string data = "here";
+      int threads = 1, dim = 32;
+      std::vector<OptionTable> variants{{"steep", {{"lr", "0.1"}}}};
+      Options options;
+      options.add("data", data, ""), options.add("threads", threads, ""), options.add("dim", dim, "");
+      options.add_tables("variant", variants, "");
+      if (world.rank() == 1 && option == "lr") variants[0].values[0].second = "0.2";
+      if (world.rank() == 1 && option != "lr") options.set(option, "7");
+      require_same_work(world, options, {{"the text", "same"}});
+    });
+  };
+  for (const char* free : {"data", "threads"}) EXPECT_THAT(errors_of(free), Each(""));
+  EXPECT_THAT(errors_of("dim"), Each(HasSubstr("--dim is 32 on rank 0 (thread-0), but 7 on rank 1")));
+  EXPECT_THAT(errors_of("lr"), Each(HasSubstr("lr of [variant.steep] is 0.1 on rank 0")));
 }
 
 TEST(Communicator, RanksEndTogetherOnlyWithTheSameWords) {

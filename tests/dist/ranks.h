@@ -43,6 +43,7 @@ class ThreadRank : public Communicator {
   int size() const override { return size_; }
   std::string host(int rank) const override { return "thread-" + std::to_string(rank); }
   void abort(int code) override { std::_Exit(code); }
+  int64_t sent() const { return sent_; }  // bytes
 
   std::unique_ptr<Transfers> transfers() override { return std::make_unique<Letters>(*this); }
 
@@ -52,6 +53,7 @@ class ThreadRank : public Communicator {
     explicit Letters(ThreadRank& own) : own_(own) {}
     void send(int to, int tag, std::span<const std::byte> bytes) override {
       own_.mailbox_.put({own_.rank_, to, tag}, bytes);
+      own_.sent_ += std::ssize(bytes);
       ++ended_;
     }
     void receive(int from, int tag, std::span<std::byte> bytes) override { open_.push_back({from, tag, bytes}); }
@@ -91,6 +93,7 @@ class ThreadRank : public Communicator {
 
   Mailbox& mailbox_;
   int rank_, size_;
+  int64_t sent_ = 0;
 };
 
 // f(rank) on every rank, each on a thread of its own. Returns what each threw, "" where nothing.

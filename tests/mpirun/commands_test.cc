@@ -25,6 +25,12 @@ class MpirunCommands : public Mpirun {
     }
     return all;
   }
+  // The process that is at a model of the comparison `shared`; 0: none.
+  pid_t holder(const std::string& model) const {
+    const fs::path lock = dir_ / "shared" / "runs" / ("." + model + ".lock");
+    const std::string held = fs::exists(lock) ? read_text(lock) : "";
+    return held.starts_with("longshot ") ? std::atoi(held.c_str() + 9) : 0;
+  }
   std::string compare(const std::string& out) const {
     return fmt::format(
         "compare --data {} --out {} --positions alibi,none --seeds 1,2 --length 16 --test-lengths 16,32 --layers 1 "
@@ -75,11 +81,6 @@ TEST_F(MpirunCommands, PrepareWritesTheBytesOfOneProcess) {
 
 TEST_F(MpirunCommands, CompareGoesOnAfterAWorkerWasKilled) {
   ASSERT_EQ(longshot_run(dir_, compare("one")).code, 0);
-  const auto holder = [&](const std::string& model) {
-    const fs::path lock = dir_ / "shared" / "runs" / ("." + model + ".lock");
-    const std::string held = fs::exists(lock) ? read_text(lock) : "";
-    return held.starts_with("longshot ") ? std::atoi(held.c_str() + 9) : 0;
-  };
   std::thread killer([&] {
     const bool both = wait_until([&] { return holder("alibi-L16-s1") > 0 && holder("alibi-L16-s2") > 0; });
     if (both) ::kill(holder("alibi-L16-s2"), SIGKILL);
@@ -92,6 +93,16 @@ TEST_F(MpirunCommands, CompareGoesOnAfterAWorkerWasKilled) {
   EXPECT_EQ(losses("shared"), losses("one"));
   EXPECT_EQ(losses("one").size(), 8u);
   EXPECT_TRUE(fs::exists(dir_ / "shared" / "report.html"));
+}
+
+TEST_F(MpirunCommands, CompareDoesNotWaitForAHungWorker) {
+  const Started job(kMpirun + ranks(2, compare("shared") + " --rank-timeout 2"), dir_ / "job.err");
+  ASSERT_TRUE(wait_until([&] { return holder("alibi-L16-s1") > 0 && holder("alibi-L16-s2") > 0; }));
+  const pid_t hung = holder("alibi-L16-s2");
+  ::kill(hung, SIGSTOP);
+  EXPECT_NE(job.end(), 0);
+  ::kill(hung, SIGKILL);
+  EXPECT_THAT(read_text(dir_ / "job.err"), HasSubstr("has heard nothing from rank "));
 }
 
 TEST_F(MpirunCommands, RanksThatWereToldOtherThingsAreRefused) {
