@@ -1,5 +1,6 @@
 // Ranks that are threads of one process: what is made of messages alone can be tested without mpirun.
 #pragma once
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -74,10 +75,7 @@ class ThreadRank : public Communicator {
       return open_.empty();
     }
     bool done_with(int rank) const override {
-      for (const Open& o : open_) {
-        if (o.from == rank) return false;
-      }
-      return true;
+      return std::ranges::none_of(open_, [&](const Open& o) { return o.from == rank; });
     }
     int64_t ended() const override { return ended_; }
 
