@@ -38,6 +38,7 @@ ShardExchange::ShardExchange(Context& context, Communicator& world, Parameters& 
 
 void ShardExchange::gradients_complete(std::span<float> block, int64_t offset) {
   block_ = block, complete_ = offset;
+  world_.keep_moving(true);
   context_.call_between([this] { move(); });
   move();
 }
@@ -114,11 +115,13 @@ void ShardExchange::finish_gradients() {
     }
   }
   context_.call_between({});
+  world_.keep_moving(false);
   next_ = 0;
 }
 
 void ShardExchange::begin_values() {
   next_value_ = arrived_ = 0;
+  world_.keep_moving(true);
   context_.call_between([this] { move_values(); });
   move_values();
 }
@@ -152,6 +155,7 @@ void ShardExchange::await_values(int64_t end) {
 void ShardExchange::finish_values() {
   await_values(parameters_.end());
   context_.call_between({});
+  world_.keep_moving(false);
 }
 
 std::span<const double> ShardExchange::share(std::span<const double> own) {
