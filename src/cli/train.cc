@@ -62,7 +62,7 @@ class TrainCommand : public Command {
   TrainEvents events(Context& context, Progress& progress, double peak) const {
     TrainEvents e;
     e.should_stop = stop_requested;
-    e.validate = validation(context, stop_requested);
+    e.validate = validation(context, stop_requested, &world());
     if (!world().is_root()) return e;
     e.on_start = [&context, &progress, peak, this](const Trainer& trainer, Transformer& model, int64_t step) {
       progress.note(fmt::format(

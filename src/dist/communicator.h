@@ -44,6 +44,8 @@ class Communicator {
   virtual int size() const = 0;
   virtual std::string host(int rank) const = 0;
   virtual std::unique_ptr<Transfers> transfers() = 0;
+  // While on, what is under way moves on even while this rank computes. Otherwise some of it moves whenever it is asked for.
+  virtual void keep_moving(bool on) { (void)on; }
   // Ends all ranks at once, this one included.
   virtual void abort(int code) = 0;
 

@@ -3,7 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
+#include <thread>
 
 #include "dist/communicator.h"
 
@@ -11,6 +15,7 @@ namespace longshot {
 namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 30;  // of a message: MPI counts in int
+constexpr int kNoTag = 32767;                   // of no message
 constexpr unsigned kAbortSeconds = 10;          // then a rank ends by itself: over a cut link the others cannot be told
 
 void check(int code, const char* what, const std::string& who) {
@@ -80,11 +85,57 @@ class MpiTransfers : public Transfers {
   int64_t ended_ = 0;
 };
 
+// MPI moves messages only while it is called. Where they go over a network, computing threads call it too seldom to keep the
+// link busy: a thread of its own does, while it is on.
+class Mover {
+ public:
+  Mover() : thread_([this] { run(); }) {}
+  ~Mover() {
+    set(State::kEnding);
+    thread_.join();
+  }
+  Mover(const Mover&) = delete;
+  Mover& operator=(const Mover&) = delete;
+  void set(bool on) { set(on ? State::kOn : State::kOff); }
+
+ private:
+  enum class State { kOff, kOn, kEnding };
+  static constexpr auto kPause = std::chrono::microseconds(500);
+  static constexpr int kCalls = 8;  // one after the other: each moves a few fragments
+
+  void set(State state) {
+    {
+      const std::lock_guard lock(mutex_);
+      state_ = state;
+    }
+    changed_.notify_one();
+  }
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (state_ != State::kEnding) {
+      if (state_ == State::kOff) {
+        changed_.wait(lock);
+        continue;
+      }
+      lock.unlock();
+      for (int i = 0, found = 0; i < kCalls; ++i)
+        MPI_Iprobe(MPI_ANY_SOURCE, kNoTag, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+      std::this_thread::sleep_for(kPause);
+      lock.lock();
+    }
+  }
+
+  State state_ = State::kOff;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::thread thread_;
+};
+
 class MpiRanks : public Communicator {
  public:
   explicit MpiRanks(const Launch& launch) {
     int provided = 0;
-    if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS) fail("MPI did not start");
+    if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) fail("MPI did not start");
     require(provided >= MPI_THREAD_SERIALIZED, "this MPI does not let a second thread call it");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
@@ -101,13 +152,21 @@ class MpiRanks : public Communicator {
     MPI_Get_processor_name(own, &length);
     hosts_.assign(static_cast<size_t>(size_), std::string(own, static_cast<size_t>(length)));
     hosts_ = gather(hosts_[0]);
+    const bool one_host = std::ranges::count(hosts_, hosts_[0]) == size_;
+    if (!one_host && provided == MPI_THREAD_MULTIPLE) mover_.emplace();
   }
-  ~MpiRanks() override { MPI_Finalize(); }
+  ~MpiRanks() override {
+    mover_.reset();
+    MPI_Finalize();
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string host(int rank) const override { return hosts_[static_cast<size_t>(rank)]; }
   std::unique_ptr<Transfers> transfers() override { return std::make_unique<MpiTransfers>(name(rank_), size_); }
+  void keep_moving(bool on) override {
+    if (mover_) mover_->set(on);
+  }
   void abort(int code) override {
     ::alarm(kAbortSeconds);
     MPI_Abort(MPI_COMM_WORLD, code);
@@ -117,6 +176,7 @@ class MpiRanks : public Communicator {
  private:
   int rank_ = 0, size_ = 1;
   std::vector<std::string> hosts_;
+  std::optional<Mover> mover_;
 };
 
 }  // namespace

@@ -10,13 +10,14 @@
 
 namespace longshot {
 
-// Mean loss in nats over a stretch; nothing when asked to stop.
+// Mean loss in nats over a stretch; nothing when asked to stop. The ranks of `world` share the windows, and all have the
+// result.
 std::optional<double> validation_loss(Context& context, Transformer& model, const Stretch& stretch,
-                                      const std::function<bool()>& should_stop);
+                                      const std::function<bool()>& should_stop, Communicator* world = nullptr);
 
 // The same as a callback of the training loop: the first `tokens` tokens, in windows of `length`.
 std::function<std::optional<double>(Transformer& model, const TokenFile& valid, int64_t tokens, int64_t length)>
-validation(Context& context, std::function<bool()> should_stop);
+validation(Context& context, std::function<bool()> should_stop, Communicator* world = nullptr);
 
 // Bytes it takes beside the model, without taking them.
 size_t predict_validation_bytes(Context& context, Transformer& model, int64_t length);

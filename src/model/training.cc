@@ -117,17 +117,18 @@ Dropout TrainingPass::embedding_dropout(const TrainingBatch& batch, uint64_t dro
           .first_row = batch.first_sequence * batch.length};
 }
 
-double TrainingPass::run(const TrainingBatch& batch, float scale, uint64_t dropout_key, const Complete& complete) {
+double TrainingPass::run(const TrainingBatch& batch, float scale, uint64_t dropout_key, const Events& events) {
   assert(batch.length == config_.length && batch.sequences <= config_.sequences);
   set_groups(batch);
+  events.uses(model_.gradients_of_layer(0));
   model_.prepare_positions(batch.length);
-  const double sum = forward(batch, scale, dropout_key);
-  backward(batch, dropout_key, complete);
+  const double sum = forward(batch, scale, dropout_key, events);
+  backward(batch, dropout_key, events);
   return sum;
 }
 
 // The gradient of the output with it.
-double TrainingPass::forward(const TrainingBatch& batch, float scale, uint64_t dropout_key) {
+double TrainingPass::forward(const TrainingBatch& batch, float scale, uint64_t dropout_key, const Events& events) {
   const auto layers = static_cast<size_t>(model_.config().layers);
   const int64_t rows = batch.sequences * batch.length;
   const auto cut = [rows](Mat m) { return m.rows_from(0, rows); };
@@ -137,9 +138,12 @@ double TrainingPass::forward(const TrainingBatch& batch, float scale, uint64_t d
   model_.embed(context_, tokens, cut(streams_[0]), scratch.stats);
   if (drop.rate > 0) drop_rows(context_, cut(streams_[0]), drop, cut(streams_[0]));
   for (size_t i = 0; i < layers; ++i) {
+    const auto index = static_cast<int64_t>(i);
     LayerActivations a = saved(i, rows);
-    model_.layers()[i].forward(context_, layer_pass(static_cast<int64_t>(i), batch, dropout_key), a, scratch);
+    events.uses(i + 1 < layers ? model_.gradients_of_layer(index + 1) : model_.gradients_of_final_norm());
+    model_.layers()[i].forward(context_, layer_pass(index, batch, dropout_key), a, scratch);
   }
+  events.uses(model_.parameters().end());
   const ConstMat hidden = model_.final_hidden(context_, cut(streams_[layers]), cut(final_), stats_);
   const std::span<float> losses = part(losses_, 0, rows);
   model_.output().loss_and_gradient(context_, {hidden, batch.targets, output_scratch_, losses},
@@ -152,18 +156,15 @@ double TrainingPass::forward(const TrainingBatch& batch, float scale, uint64_t d
   return sum_of_losses();
 }
 
-void TrainingPass::backward(const TrainingBatch& batch, uint64_t dropout_key, const Complete& complete) {
+void TrainingPass::backward(const TrainingBatch& batch, uint64_t dropout_key, const Events& events) {
   const auto layers = static_cast<size_t>(model_.config().layers);
   const int64_t rows = batch.sequences * batch.length;
   const auto cut = [rows](Mat m) { return m.rows_from(0, rows); };
-  const auto is_complete = [&](int64_t offset) {
-    if (complete) complete(offset);
-  };
   LayerScratch scratch = scratch_.first_rows(rows);
   const Mat dx = cut(dx_);
-  is_complete(model_.gradients_of_output());
+  events.complete(model_.gradients_of_output());
   model_.final_hidden_backward(context_, cut(d_final_), {cut(streams_[layers]), stats_}, dx, groups_);
-  is_complete(model_.gradients_of_final_norm());
+  events.complete(model_.gradients_of_final_norm());
   for (auto& sums : position_sums_) {
     for (const std::span<float> sum : sums) std::ranges::fill(sum, 0.0f);
   }
@@ -174,14 +175,14 @@ void TrainingPass::backward(const TrainingBatch& batch, uint64_t dropout_key, co
     if (config_.recompute && i + 1 < layers) model_.layers()[i].forward(context_, pass, a, scratch);
     model_.layers()[i].backward(context_, pass, a, scratch, dx);
     if (pass.attention.bias.wants_gradient) bias_backward(index);
-    is_complete(model_.gradients_of_layer(index));
+    events.complete(model_.gradients_of_layer(index));
   }
   const Dropout drop = embedding_dropout(batch, dropout_key);
   if (drop.rate > 0) drop_rows(context_, dx, drop, dx);
   model_.embed_backward(context_, {batch.inputs, batch.length, position_}, dx,
                         {scratch.normed, scratch.branch, scratch.stats, groups_, position_sums_});
   add_position_sums();
-  is_complete(0);
+  events.complete(0);
 }
 
 void TrainingPass::bias_backward(int64_t layer) {

@@ -28,11 +28,19 @@ class TrainingPass {
   // What bytes() would be, without allocating.
   static size_t predict_bytes(Context& context, Transformer& model, Config config);
 
+  // What is told of a pass while it runs.
+  struct Events {
+    // Parameters are about to be used that lie in front of `end` in their block; further and further behind, at last all.
+    std::function<void(int64_t end)> uses = [](int64_t) {};
+    // Gradients are complete from `offset` in their block on; from further and further in front, as soon as they are.
+    std::function<void(int64_t offset)> complete = [](int64_t) {};
+  };
   // Adds the gradients of scale * (sum of losses) to the model's. Returns the sum of losses. Of up to config.sequences.
-  // `dropout_key` is of the step; dropout is applied as configured. Gradients are called complete from an offset in their
-  // block on, from further and further in front, as soon as they are.
-  using Complete = std::function<void(int64_t offset)>;
-  double run(const TrainingBatch& batch, float scale, uint64_t dropout_key, const Complete& complete = {});
+  // `dropout_key` is of the step; dropout is applied as configured.
+  double run(const TrainingBatch& batch, float scale, uint64_t dropout_key, const Events& events);
+  double run(const TrainingBatch& batch, float scale, uint64_t dropout_key) {
+    return run(batch, scale, dropout_key, Events());
+  }
   // The losses of the last run, one per token.
   std::span<const float> losses() const { return losses_; }
   size_t bytes() const { return memory_.bytes(); }
@@ -43,8 +51,8 @@ class TrainingPass {
   void layout(Layout& at);
   LayerPass layer_pass(int64_t index, const TrainingBatch& batch, uint64_t dropout_key);
   void set_groups(const TrainingBatch& batch);
-  double forward(const TrainingBatch& batch, float scale, uint64_t dropout_key);
-  void backward(const TrainingBatch& batch, uint64_t dropout_key, const Complete& complete);
+  double forward(const TrainingBatch& batch, float scale, uint64_t dropout_key, const Events& events);
+  void backward(const TrainingBatch& batch, uint64_t dropout_key, const Events& events);
   void bias_backward(int64_t layer);
   void add_position_sums();
   double sum_of_losses() const;

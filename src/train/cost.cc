@@ -60,7 +60,9 @@ class Trial {
                             .groups = plan_.passes[0].groups};
     std::vector<double> ends;  // of output, final norm, layers, embedding
     const double start = seconds_now();
-    pass_.run(all, 1.0f / static_cast<float>(batch.target_count()), 1, [&](int64_t) { ends.push_back(seconds_now()); });
+    TrainingPass::Events events;
+    events.complete = [&](int64_t) { ends.push_back(seconds_now()); };
+    pass_.run(all, 1.0f / static_cast<float>(batch.target_count()), 1, events);
     Times times{.output = ends[1] - start, .embedding = ends.back() - ends[ends.size() - 2]};
     for (size_t i = 2; i + 1 < ends.size(); ++i) times.backward.push_back(ends[i] - ends[i - 1]);
     optimizer_.step(context_, 1e-4);

@@ -29,6 +29,7 @@ ShardExchange::ShardExchange(Context& context, Communicator& world, Parameters& 
     : context_(context), world_(world), parameters_(parameters), shards_(shards), tree_(tree_of_ranks(world.size())) {
   slots_.resize(kSlots);
   for (Slot& s : slots_) s.transfers = world.transfers();
+  for (int64_t i = 0; i < kSlots; ++i) value_slots_.push_back(world.transfers());
   others_ = world.transfers();
   memory_ = Workspace([&](Layout& at) {
     for (Slot& s : slots_) s.room = at.array<float>(shards.longest_bucket());
@@ -37,6 +38,7 @@ ShardExchange::ShardExchange(Context& context, Communicator& world, Parameters& 
 
 void ShardExchange::gradients_complete(std::span<float> block, int64_t offset) {
   block_ = block, complete_ = offset;
+  world_.keep_moving(true);
   context_.call_between([this] { move(); });
   move();
 }
@@ -113,21 +115,47 @@ void ShardExchange::finish_gradients() {
     }
   }
   context_.call_between({});
+  world_.keep_moving(false);
   next_ = 0;
 }
 
-void ShardExchange::share_values() {
-  for (const Bucket& b : shards_.of_values()) {
-    for (int r = 0; r < world_.size(); ++r) {
-      if (r == world_.rank()) continue;
-      others_->receive(r, kValues, bytes_of(in_block(parameters_.values(), b.of(r))));
-    }
-    for (int r = 0; r < world_.size(); ++r) {
-      if (r == world_.rank()) continue;
-      others_->send(r, kValues, bytes_of(in_block(parameters_.values(), b.of(world_.rank()))));
-    }
+void ShardExchange::begin_values() {
+  next_value_ = arrived_ = 0;
+  world_.keep_moving(true);
+  context_.call_between([this] { move_values(); });
+  move_values();
+}
+
+// A slot is free when all of its bucket has been sent and received.
+void ShardExchange::move_values() {
+  const auto slot = [this](size_t bucket) -> Transfers& { return *value_slots_[bucket % value_slots_.size()]; };
+  while (arrived_ < next_value_ && slot(arrived_).done()) ++arrived_;
+  const std::vector<Bucket>& buckets = shards_.of_values();
+  for (; next_value_ < buckets.size() && next_value_ < arrived_ + value_slots_.size(); ++next_value_)
+    start_values(buckets[next_value_], slot(next_value_));
+}
+
+void ShardExchange::start_values(const Bucket& bucket, Transfers& transfers) {
+  const auto piece = [&](int rank) { return bytes_of(in_block(parameters_.values(), bucket.of(rank))); };
+  for (int r = 0; r < world_.size(); ++r) {
+    if (r != world_.rank()) transfers.receive(r, kValues, piece(r));
   }
-  world_.wait(*others_);
+  for (int r = 0; r < world_.size(); ++r) {
+    if (r != world_.rank()) transfers.send(r, kValues, piece(world_.rank()));
+  }
+}
+
+void ShardExchange::await_values(int64_t end) {
+  while (arrived_ < next_value_ && shards_.of_values()[arrived_].begin() < end) {
+    world_.wait(*value_slots_[arrived_ % value_slots_.size()]);
+    move_values();
+  }
+}
+
+void ShardExchange::finish_values() {
+  await_values(parameters_.end());
+  context_.call_between({});
+  world_.keep_moving(false);
 }
 
 std::span<const double> ShardExchange::share(std::span<const double> own) {

@@ -24,8 +24,12 @@ class ShardExchange {
   void gradients_complete(std::span<float> block, int64_t offset);
   // Until the sums over all ranks are in this rank's pieces; the rest of the block is 0.
   void finish_gradients();
-  // Updated pieces to all ranks.
-  void share_values();
+  // Updated pieces go to all ranks, from the front of the block on, while the next pass begins.
+  void begin_values();
+  // Until the parameters in front of `end` are those of all ranks.
+  void await_values(int64_t end);
+  // Until all are, and what this rank sent may change.
+  void finish_values();
   // Each rank's numbers of its own units, to all.
   void share_units(std::span<double> units);
   // The same few numbers of every rank, by rank.
@@ -38,6 +42,8 @@ class ShardExchange {
     const Bucket* bucket = nullptr;
   };
   void move();
+  void move_values();
+  void start_values(const Bucket& bucket, Transfers& transfers);
   void start(Slot& slot, const Bucket& bucket);
   void add_up(Slot& slot);
   std::span<float> part_of(Slot& slot, int rank);
@@ -52,8 +58,10 @@ class ShardExchange {
   std::vector<double> unit_room_, shared_;
   Workspace memory_;
   std::span<float> block_;
-  int64_t complete_ = 0;  // from there on in the block
-  size_t next_ = 0;       // bucket to start
+  int64_t complete_ = 0;                                 // from there on in the block
+  size_t next_ = 0;                                      // bucket to start
+  std::vector<std::unique_ptr<Transfers>> value_slots_;  // of bucket k: k modulo their number
+  size_t next_value_ = 0, arrived_ = 0;                  // buckets of parameters
   bool moving_ = false;
 };
 

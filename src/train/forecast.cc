@@ -41,6 +41,25 @@ double complete_at(const Transformer& model, const PassTimes& pass, int64_t offs
   return pass.all(layers);
 }
 
+// Each layer runs forward when its parameters have arrived.
+double waiting_for_values(const Transformer& model, const Shards& shards, const PassTimes& pass, Line& line) {
+  const int64_t layers = model.config().layers, others = shards.ranks() - 1;
+  double now = 0, arrived = 0;
+  auto bucket = shards.of_values().begin();
+  const auto await = [&](int64_t end) {
+    for (; bucket != shards.of_values().end() && bucket->begin() < end; ++bucket)
+      arrived = line.send(0, others * bucket->of(0).count() * static_cast<int64_t>(sizeof(float)));
+    now = std::max(now, arrived);
+  };
+  await(model.gradients_of_layer(0));
+  for (int64_t i = 0; i < layers; ++i) {
+    await(i + 1 < layers ? model.gradients_of_layer(i + 1) : model.gradients_of_final_norm());
+    now += pass.forward;
+  }
+  await(model.parameters().end());
+  return now - static_cast<double>(layers) * pass.forward;
+}
+
 }  // namespace
 
 StepForecast forecast_step(const Transformer& model, const TrainConfig& train, const StepTrial& trial, const Link& link,
@@ -65,11 +84,10 @@ StepForecast forecast_step(const Transformer& model, const TrainConfig& train, c
   arrived = line.send(arrived, others * units * static_cast<int64_t>(sizeof(double)));
   f.waiting = arrived - computed;
 
+  // From the begin of the first pass, or the end of the last step's update.
   Line values(link);
-  arrived = 0;
-  for (const Bucket& b : shards.of_values())
-    arrived = values.send(0, others * b.of(0).count() * static_cast<int64_t>(sizeof(float)));
-  f.waiting += arrived + kWords * link.latency;
+  f.waiting += waiting_for_values(model, shards, trial.pass.times(share(plan.passes.front().count)), values);
+  f.waiting += kWords * link.latency;
   f.bytes_sent = line.bytes() + values.bytes();
   f.sending = line.busy() + values.busy();
   return f;

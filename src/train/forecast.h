@@ -1,7 +1,8 @@
 // How fast several ranks train, told from what this machine computes and what a link carries.
 //
-// Each rank sends its neighbours' pieces of every bucket of gradients as soon as the backward pass has completed it, and its
-// own piece of the parameters after the update. A link carries one message behind the other, both ways at once.
+// Each rank sends the others' pieces of every bucket of gradients as soon as the last backward pass has completed it, and its
+// own piece of the parameters after the update, while the next forward pass begins. A link carries one message behind the
+// other, both ways at once.
 #pragma once
 #include "train/cost.h"
 

@@ -72,6 +72,7 @@ double Trainer::seconds_per_step() {
     train_step(0);
     s = seconds_now() - start;
   }
+  finish_step();
   std::ranges::sort(seconds);
   return seconds[seconds.size() / 2];
 }
@@ -121,17 +122,24 @@ void Trainer::begin_together(const Start& start) {
 double Trainer::train_step(int64_t step) {
   context_.update_share();
   batches_.fill(step, batch_);
-  const double sum = sum_of_ranks(run_passes(step));
+  const double of_rank = run_passes(step);
   Optimizer::Complete complete;
   if (exchange_) {
     exchange_->finish_gradients();
+    exchange_->finish_values();
     complete = [this](std::span<double> units) { exchange_->share_units(units); };
   }
+  const double sum = sum_of_ranks(of_rank);
   Parameters& parameters = inputs_.model.parameters();
   for (const FloatRange& r : optimizer_.own()) parameters.join_gradients(context_, r.begin, r.end);
   gradient_norm_ = optimizer_.step(context_, learning_rate(config_.schedule, config_.steps, step), complete);
-  if (exchange_) exchange_->share_values();
+  if (exchange_) exchange_->begin_values();
   return sum / static_cast<double>(batch_.target_count());
+}
+
+// The last step's parameters may still be on their way.
+void Trainer::finish_step() {
+  if (exchange_) exchange_->finish_values();
 }
 
 TrainingBatch Trainer::batch_of(const GroupPiece& pass) {
@@ -161,10 +169,13 @@ double Trainer::run_passes(int64_t step) {
     if (!pass.goes_on) losses[static_cast<size_t>(top++)] = 0;
     parameters.sum_gradients_in(sums_[static_cast<size_t>(top - 1)]);
     int64_t end = parameters.gradient_floats();
-    losses[static_cast<size_t>(top - 1)] += pass_.run(batch_of(pass), scale, key, [&](int64_t offset) {
+    TrainingPass::Events events;
+    if (exchange_) events.uses = [this](int64_t behind) { exchange_->await_values(behind); };
+    events.complete = [&](int64_t offset) {
       complete(pass, {offset, end}, top, last);
       end = offset;
-    });
+    };
+    losses[static_cast<size_t>(top - 1)] += pass_.run(batch_of(pass), scale, key, events);
     for (int m = 0; m < pass.merges && top > 1; ++m, --top) {
       losses[static_cast<size_t>(top - 2)] += losses[static_cast<size_t>(top - 1)];
     }
@@ -280,7 +291,7 @@ void Trainer::save(RunWriter* run) {
             config_.keep);
 }
 
-// False when it was asked to stop. Every rank makes all of it, since all wait for its end.
+// False when it was asked to stop.
 bool Trainer::validate(RunWriter* run, const TrainerCallbacks& callbacks) {
   const int64_t length = inputs_.model.config().length;
   const std::optional<double> loss = callbacks.validate(length);
@@ -323,12 +334,14 @@ TrainResult Trainer::train(RunWriter* run, const TrainerCallbacks& callbacks) {
         config_.save_minutes > 0 && any(is_root() && seconds_now() - saved >= 60 * config_.save_minutes);
     // Saved first: nothing that happens during validation can lose what was trained.
     if (stopped || validation_due() || at_end() || every(config_.save_every) || out_of_patience) {
+      finish_step();
       save(run);
       saved = seconds_now();
     }
     if (!stopped && validation_due()) stopped = !validate(run, callbacks);
     clock.go_on();
   }
+  finish_step();
   return result(run, first, stopped);
 }
 

@@ -81,6 +81,7 @@ class Trainer {
   bool at_end() const;
   bool every(int64_t steps) const { return steps > 0 && step_ % steps == 0; }
   double train_step(int64_t step);
+  void finish_step();
   double run_passes(int64_t step);
   TrainingBatch batch_of(const GroupPiece& pass);
   void complete(const GroupPiece& pass, FloatRange range, int top, bool last);

@@ -3,10 +3,10 @@
 
 #include <gmock/gmock.h>
 
-
 #include "context.h"
 #include "data/token_set.h"
 #include "evaluate/evaluation.h"
+#include "evaluate/validation.h"
 #include "model/support.h"
 #include "train/support.h"
 
@@ -65,6 +65,22 @@ TEST_P(SharedWindows, GiveTheBitsOfOneProcess) {
     });
     EXPECT_THAT(errors, Each(""));
   }
+}
+
+TEST_P(SharedWindows, ValidateAsOneProcess) {
+  const ScratchDir dir;
+  write_token_set(dir / "data", 120000);  // several batches of the validation split
+  const TokenSet set((dir / "data").string());
+  const TokenFile& valid = set.split("valid");
+  const auto loss = [&](Communicator* world) {
+    Context context(1);
+    const auto own = model("alibi");
+    return validation(
+        context, [] { return false; }, world)(*own, valid, valid.size(), 32);
+  };
+  const auto one = loss(nullptr);
+  const auto errors = on_ranks(GetParam(), [&](Communicator& world) { EXPECT_EQ(loss(&world), one); });
+  EXPECT_THAT(errors, Each(""));
 }
 
 TEST_P(SharedWindows, StopOnAllRanksWhenOneIsStopped) {

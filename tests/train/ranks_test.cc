@@ -111,6 +111,7 @@ TEST_F(TrainingOnRanks, HasTheSameBitsForEveryFeature) {
   });
   with("post-norm", [](TrainRequest& r) { r.model.set("norm-position", "post"); });
   with("swiglu-rms", [](TrainRequest& r) { r.model.set("activation", "swiglu"), r.model.set("norm", "rmsnorm"); });
+  with("several-buckets", [](TrainRequest& r) { r.model.dim = 320, r.model.layers = 4; });
   with("embedding-norm", [](TrainRequest& r) { r.model.set("embedding-norm", "true"); });
 }
 
