@@ -1,5 +1,6 @@
 #include "data/bpe_model.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -78,12 +79,12 @@ BpeSymbols read_characters(const WordMap& tokens, const JsonTree& model, const s
 }
 
 void refuse_what_is_not_supported(const JsonTree& model, const std::string& origin) {
-  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    require(!model.contains(affix) || model[affix].is_null() || model[affix] == "",
-            "{}: BPE with a {} is not supported", origin, affix);
-  }
-  require(!model.contains("dropout") || model["dropout"].is_null() || model["dropout"] == 0,
-          "{}: BPE with dropout is not supported: its ids are random", origin);
+  const auto lacks = [&](const char* member, const JsonTree& nothing) {
+    return !model.contains(member) || model[member].is_null() || model[member] == nothing;
+  };
+  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"})
+    require(lacks(affix, ""), "{}: BPE with a {} is not supported", origin, affix);
+  require(lacks("dropout", 0), "{}: BPE with dropout is not supported: its ids are random", origin);
 }
 
 void read_added(const JsonTree& json, const Vocabulary& vocabulary, BpeModel& bpe, const std::string& origin) {
@@ -106,12 +107,11 @@ void read_added(const JsonTree& json, const Vocabulary& vocabulary, BpeModel& bp
 // Whether no merge has `space` behind anything but another one.
 bool begins_pieces(const std::string& space, const WordMap& tokens, std::span<const Merge> merges) {
   if (space.empty() || tokens.find(space) == WordMap::kNone) return false;
-  for (const Merge& merge : merges) {
+  return std::ranges::none_of(merges, [&](const Merge& merge) {
     const std::string_view left = tokens.word(static_cast<size_t>(merge.left)),
                            right = tokens.word(static_cast<size_t>(merge.right));
-    if (!left.ends_with(space) && right.starts_with(space)) return false;
-  }
-  return true;
+    return !left.ends_with(space) && right.starts_with(space);
+  });
 }
 
 }  // namespace
@@ -151,12 +151,12 @@ BpeModel read_bpe_model(const JsonTree& json, const Vocabulary& vocabulary, cons
 
 std::vector<std::string> bpe_texts(const BpeModel& model, const Vocabulary& vocabulary) {
   std::vector<std::string> texts(vocabulary.tokens);
-  for (size_t id = 0; id < texts.size(); ++id) {
+  for (std::string& text : texts) {
     std::string bytes;
     if (model.symbols.characters_first) {
-      texts[id] = replaced(texts[id], model.space, " ");
-    } else if (byte_level_bytes(texts[id], bytes)) {
-      texts[id] = bytes;
+      text = replaced(text, model.space, " ");
+    } else if (byte_level_bytes(text, bytes)) {
+      text = bytes;
     }
   }
   for (const AddedToken& token : vocabulary.added) texts[static_cast<size_t>(token.id)] = token.text;

@@ -129,7 +129,7 @@ std::optional<GgmlVocabulary> of_pieces(const Tokenizer& tokenizer, const JsonTr
   }
   set_ends(tokenizer, out);
   out.add_space = json["normalizer"].value("normalizers", JsonTree::array()).size() == 2;
-  const std::string name = tokenizer.file_name();
+  const std::string& name = tokenizer.file_name();
   const JsonTree back = parse_json_tree(ggml_tokenizer_json(out, name), name);
   const bool same = back["normalizer"] == json["normalizer"] && ways(back["model"]["merges"]) == merges;
   return same ? std::optional(std::move(out)) : std::nullopt;

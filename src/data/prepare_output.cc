@@ -90,7 +90,7 @@ fs::path with_suffix(fs::path path, const char* suffix) { return path += suffix;
 
 }  // namespace
 
-PreparePlace::PreparePlace(const fs::path& name) : out(full_path(name)), partial(with_suffix(out, ".partial")) {}
+PreparePlace::PreparePlace(const fs::path& to) : out(full_path(to)), partial(with_suffix(out, ".partial")) {}
 
 PrepareOutput::PrepareOutput(const PreparePlace& place, bool overwrite)
     : out_(place.out),

@@ -9,7 +9,7 @@ namespace longshot {
 
 // Without links, and without a slash behind: what stands beside OUT does so in the same place.
 struct PreparePlace {
-  explicit PreparePlace(const fs::path& out);
+  explicit PreparePlace(const fs::path& to);
   fs::path out, partial;
 };
 

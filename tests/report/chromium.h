@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,8 +16,6 @@
 
 #include "base/error.h"
 #include "base/records.h"
-
-extern char** environ;
 
 namespace longshot {
 
@@ -42,7 +41,7 @@ class Chromium {
   const std::vector<Json>& events() const { return events_; }
 
  private:
-  void send(const Json& message);
+  void send(const Json& message) const;
   Json receive();  // the next message; fails after a minute of silence
 
   int pid_ = 0, to_ = -1, from_ = -1;
@@ -106,7 +105,7 @@ inline Chromium::~Chromium() {
   }
 }
 
-inline void Chromium::send(const Json& message) {
+inline void Chromium::send(const Json& message) const {
   const std::string text = message.dump();
   const size_t size = text.size() + 1;
   for (size_t done = 0; done < size;) {
@@ -161,9 +160,7 @@ inline void Chromium::open_address(const std::string& address, int width, int he
   events_.clear();
   call("Page.navigate", {{"url", address}});
   const auto loaded = [&] {
-    for (const Json& e : events_)
-      if (e.value("method", "") == "Page.loadEventFired") return true;
-    return false;
+    return std::ranges::any_of(events_, [](const Json& e) { return e.value("method", "") == "Page.loadEventFired"; });
   };
   while (!loaded()) events_.push_back(receive());
   // Two frames: the charts have then been laid out and drawn.
@@ -189,7 +186,10 @@ inline void Chromium::save(const std::string& method, const Json& parameters, co
     const size_t digit = kDigits.find(c);
     if (digit == std::string_view::npos) break;
     bits = bits << 6 | static_cast<uint32_t>(digit);
-    if ((count += 6) >= 8) bytes += static_cast<char>(bits >> (count -= 8));
+    count += 6;
+    if (count < 8) continue;
+    count -= 8;
+    bytes += static_cast<char>(bits >> count);
   }
   write_atomically(path, bytes);
 }

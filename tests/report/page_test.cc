@@ -31,7 +31,8 @@ struct Tag {
       return html.substr(begin, at - begin);
     };
     const size_t begin = at++;
-    if ((closing = is('/'))) ++at;
+    closing = is('/');
+    if (closing) ++at;
     name = word();
     while (is(' ') && !name.empty()) {
       ++at;
@@ -44,7 +45,8 @@ struct Tag {
       }
       at = end + 1;
     }
-    if ((empty = is('/'))) ++at;
+    empty = is('/');
+    if (empty) ++at;
     if (name.empty() || !is('>')) fault = "not a tag";
     if (!fault.empty()) fault += ": " + html.substr(begin, 120);
     ++at;
@@ -74,9 +76,11 @@ std::string not_well_formed(const std::string& html) {
 std::string without_scripts(const std::string& html) {
   std::string out;
   size_t at = 0;
-  for (size_t begin; (begin = html.find("<script", at)) != std::string::npos;) {
+  size_t begin = html.find("<script");
+  while (begin != std::string::npos) {
     out += html.substr(at, begin - at);
     at = html.find("</script>", begin);
+    begin = html.find("<script", at);
   }
   return out + html.substr(at);
 }

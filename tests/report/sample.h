@@ -51,6 +51,20 @@ inline std::optional<Biases> sample_biases(const std::string& position) {
   return biases;
 }
 
+inline void add_curve(RunRecord& run, double wobble) {
+  for (int64_t step = 10; step <= 1000; step += 10) {
+    MetricsRecord point{.step = step,
+                        .tokens = step * 2048,
+                        .seconds = static_cast<double>(step) * 2048 / run.train_tokens_per_second,
+                        .loss = {},
+                        .valid_loss = {}};
+    point.loss = 1.9 + wobble + 2.6 * std::exp(-static_cast<double>(step) / 180) +
+                 0.02 * std::sin(static_cast<double>(step * (run.seed + 3)));
+    if (step % 100 == 0) point.valid_loss = *point.loss + 0.03;
+    run.curve.push_back(point);
+  }
+}
+
 inline RunRecord sample_run(const std::string& position, int64_t train_length, int64_t seed, double cost) {
   const double wobble =
       0.006 * static_cast<double>(seed) - 0.009 - 0.02 * std::log2(static_cast<double>(train_length) / 64);
@@ -71,17 +85,7 @@ inline RunRecord sample_run(const std::string& position, int64_t train_length, i
                 .evals = {},
                 .per_position = {},
                 .decomposition = {}};
-  for (int64_t step = 10; step <= 1000; step += 10) {
-    MetricsRecord point{.step = step,
-                        .tokens = step * 2048,
-                        .seconds = static_cast<double>(step) * 2048 / speed,
-                        .loss = {},
-                        .valid_loss = {}};
-    point.loss = 1.9 + wobble + 2.6 * std::exp(-static_cast<double>(step) / 180) +
-                 0.02 * std::sin(static_cast<double>(step * (seed + 3)));
-    if (step % 100 == 0) point.valid_loss = *point.loss + 0.03;
-    run.curve.push_back(point);
-  }
+  add_curve(run, wobble);
   const auto add_speed = [&](const char* work, int64_t length, double median) {
     run.speeds.push_back({.work = work,
                           .length = length,

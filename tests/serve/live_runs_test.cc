@@ -65,7 +65,7 @@ TEST_F(LiveRunsTest, BrokenAndHostileFilesAreShownAsText) {
   const fs::path bad = write_run("<img src=x onerror=alert(1)>", 3);
   std::ofstream(bad / "metrics.jsonl") << "{\"step\": \"<script>\"}\nnot json\n";
   write_run("good", 3);
-  std::ofstream(write_run("empty", 0) / "metrics.jsonl");
+  write_atomically(write_run("empty", 0) / "metrics.jsonl", "");
   const std::string html = live_runs_html(read_live_runs(dirs()));
   EXPECT_THAT(html, AllOf(Not(HasSubstr("<img")), Not(HasSubstr("<script")), HasSubstr("&lt;img"), HasSubstr("good"),
                           HasSubstr("class=\"problem\"")));
