@@ -171,7 +171,9 @@ class TrainCommand : public Command {
       const int ranks = static_cast<int>(count);
       const StepForecast f = forecast_step(model, train, trial, link, ranks);
       const size_t memory = predict_memory(context, request_.model, train, ranks).bytes() + beside;
-      const auto s = [](double seconds) { return fmt::format("{:.3g} s", seconds); };
+      const auto s = [](double seconds) {
+        return fmt::format("{:.{}f} s", seconds, seconds < 10 ? 3 : seconds < 1000 ? 1 : 0);
+      };
       fmt::print("{:>6} {:>11} {:>11} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10.1f}%\n", ranks,
                  bytes_text(static_cast<double>(memory)), bytes_text(static_cast<double>(f.bytes_sent)), s(f.compute),
                  s(f.sending), s(f.waiting), s(f.seconds()),
@@ -181,7 +183,7 @@ class TrainCommand : public Command {
     fmt::print(
         "\nMemory is of the rank that takes most, sent is what each sends in a step. Compute: of the rank that has "
         "most of\n"
-        "the batch; waiting: for others, beyond what is sent behind the backward pass. Efficiency: of as many times "
+        "the batch; waiting: for others, beyond what is sent behind the passes. Efficiency: of as many times "
         "the speed of one.\n");
   }
 
