@@ -24,6 +24,9 @@ std::span<std::byte> bytes_of(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));
 }
 
+// Of an environment variable; 0 where there is none.
+int number_of(const char* text) { return text ? static_cast<int>(std::strtol(text, nullptr, 10)) : 0; }
+
 class Alone : public Communicator {
  public:
   int rank() const override { return 0; }
@@ -51,7 +54,7 @@ std::optional<Launch> launch() {
                                    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun"}};
   for (const Starter& s : kStarters) {
     const char *size = std::getenv(s.size), *rank = std::getenv(s.rank);
-    if (size && std::atoi(size) > 0) return Launch{rank ? std::atoi(rank) : 0, std::atoi(size), s.name};
+    if (number_of(size) > 0) return Launch{number_of(rank), number_of(size), s.name};
   }
   return std::nullopt;
 }

@@ -39,10 +39,12 @@ class Trial {
   Times median(const Batch& batch) {
     std::vector<std::pair<double, Times>> passes;
     run(batch);
-    for (double spent = 0; passes.size() < kTrialPasses && spent < kTrialSeconds; spent += passes.back().first) {
+    double spent = 0;
+    while (passes.size() < kTrialPasses && spent < kTrialSeconds) {
       const double start = seconds_now();
       const Times times = run(batch);
       passes.emplace_back(seconds_now() - start, times);
+      spent += passes.back().first;
     }
     std::ranges::sort(passes, {}, [](const auto& p) { return p.first; });
     return passes[passes.size() / 2].second;

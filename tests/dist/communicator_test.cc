@@ -10,7 +10,6 @@ namespace {
 
 using testing::AllOf;
 using testing::Each;
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 class Ranks : public testing::TestWithParam<int> {};

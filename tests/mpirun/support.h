@@ -46,7 +46,14 @@ class Started {
     return wait_until([&] { return ranks().size() == count; });
   }
   void signal(int number) const { ::kill(pid_, number); }
-  int end() const { return end_of(pid_); }
+  // Its exit status. mpirun can lock itself up in its end (in PMIx_server_finalize) when a rank was killed while it connected.
+  int end() const {
+    int status = 0;
+    while (!wait_until([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; })) {
+      if (ranks().empty()) ::kill(pid_, SIGKILL);
+    }
+    return status;
+  }
 
  private:
   pid_t pid_;

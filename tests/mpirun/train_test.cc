@@ -66,11 +66,11 @@ TEST_F(MpirunTrain, GoesOnWithOtherRanks) {
 
 TEST_F(MpirunTrain, KilledAtAnyMomentGoesOnToTheSameBits) {
   const char* asked = std::getenv("LONGSHOT_KILL_ROUNDS");
-  const int rounds = asked ? std::atoi(asked) : 5;
+  const int64_t rounds = asked ? std::strtol(asked, nullptr, 10) : 5;
   const std::string options = "--steps 300 --save-every 7 --dropout 0.1 --resume";
   ASSERT_EQ(longshot_run(dir_, train("whole", options)).code, 0);
-  int killed = 0;
-  for (int round = 0; killed < rounds; ++round) {
+  int64_t killed = 0;
+  for (int64_t round = 0; killed < rounds; ++round) {
     SCOPED_TRACE(round);
     ASSERT_LT(round, 10 * rounds) << "nearly all had come to their end: " << killed << " were killed";
     const auto draw = [&](uint64_t what, uint64_t below) {
