@@ -55,11 +55,11 @@ inline void add_curve(RunRecord& run, double wobble) {
   for (int64_t step = 10; step <= 1000; step += 10) {
     MetricsRecord point{.step = step,
                         .tokens = step * 2048,
-                        .seconds = static_cast<double>(step) * 2048 / run.train_tokens_per_second,
+                        .seconds = static_cast<double>(step) * 2048 / *run.train_tokens_per_second,
                         .loss = {},
                         .valid_loss = {}};
     point.loss = 1.9 + wobble + 2.6 * std::exp(-static_cast<double>(step) / 180) +
-                 0.02 * std::sin(static_cast<double>(step * (run.seed + 3)));
+                 0.02 * std::sin(static_cast<double>(step * (*run.seed + 3)));
     if (step % 100 == 0) point.valid_loss = *point.loss + 0.03;
     run.curve.push_back(point);
   }
