@@ -13,7 +13,6 @@
 namespace longshot {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;

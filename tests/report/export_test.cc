@@ -112,18 +112,18 @@ std::vector<std::vector<std::string>> read_csv(const std::string& text) {
   std::vector<std::vector<std::string>> rows(1, std::vector<std::string>(1));
   bool quoted = false;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (quoted && text[i] == '"' && i + 1 < text.size() && text[i + 1] == '"')
+    const auto is = [&](const char* word) { return text.compare(i, 2, word) == 0; };
+    if (quoted && is("\"\"")) {
       rows.back().back() += text[i++];
-    else if (text[i] == '"')
+    } else if (text[i] == '"') {
       quoted = !quoted;
-    else if (quoted)
-      rows.back().back() += text[i];
-    else if (text[i] == ',')
+    } else if (!quoted && text[i] == ',') {
       rows.back().emplace_back();
-    else if (text[i] == '\r' && text[i + 1] == '\n')
+    } else if (!quoted && is("\r\n")) {
       ++i, rows.emplace_back(1);
-    else
+    } else {
       rows.back().back() += text[i];
+    }
   }
   rows.pop_back();
   return rows;

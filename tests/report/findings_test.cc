@@ -236,11 +236,11 @@ TEST(Findings, TheSavingIsStated) {
 TEST(Findings, SpeedsAreClaimedOnlyWhereTheRoundsAreApartAndNothingElseRan) {
   const auto a = training_speed(64, 1000, 0), b = training_speed(64, 1050, 0), c = training_speed(64, 2000, 0),
              d = training_speed(64, 2000, 0.3);
-  EXPECT_FALSE(speed_ratio(&a[0], &b[0])->clear);
-  EXPECT_TRUE(speed_ratio(&a[0], &c[0])->clear);
-  EXPECT_TRUE(speed_ratio(&a[0], &c[0])->reliable);
-  EXPECT_FALSE(speed_ratio(&a[0], &d[0])->reliable);
-  EXPECT_FALSE(speed_ratio(&a[0], nullptr));
+  EXPECT_FALSE(speed_ratio(a.data(), b.data())->clear);
+  EXPECT_TRUE(speed_ratio(a.data(), c.data())->clear);
+  EXPECT_TRUE(speed_ratio(a.data(), c.data())->reliable);
+  EXPECT_FALSE(speed_ratio(a.data(), d.data())->reliable);
+  EXPECT_FALSE(speed_ratio(a.data(), nullptr));
 }
 
 TEST(Findings, HowMuchSooner) {

@@ -23,7 +23,7 @@ class LayoutTest : public testing::Test {
  protected:
   void SetUp() override {
     if (Chromium::find().empty()) GTEST_SKIP() << "chromium is not installed: the page's layout was NOT tested";
-    ::signal(SIGPIPE, SIG_IGN);
+    (void)::signal(SIGPIPE, SIG_IGN);
     dir_ = fs::temp_directory_path() / fmt::format("longshot-layout-{}", ::getpid());
     make_directories(dir_ / "profile");
   }
