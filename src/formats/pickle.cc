@@ -495,6 +495,6 @@ class PickleMachine {
   PickleNode *none_ = nullptr, *true_ = nullptr, *false_ = nullptr, *empty_tuple_ = nullptr;
 };
 
-Pickle::Pickle(std::span<const std::byte> bytes, std::string name) { PickleMachine(*this, bytes, name).run(); }
+Pickle::Pickle(std::span<const std::byte> bytes, const std::string& name) { PickleMachine(*this, bytes, name).run(); }
 
 }  // namespace longshot

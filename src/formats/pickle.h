@@ -75,7 +75,7 @@ class Pickle {
   static constexpr int kMaxDepth = 500;
 
   // Reads one pickle from the front of `bytes`. `name` stands in front of every message.
-  Pickle(std::span<const std::byte> bytes, std::string name);
+  Pickle(std::span<const std::byte> bytes, const std::string& name);
 
   PickleValue root() const { return root_; }
   size_t size() const { return size_; }                           // bytes taken

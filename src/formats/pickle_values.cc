@@ -1,6 +1,7 @@
 // Ways to look at values of a pickle that has been read.
 #include <algorithm>
 #include <array>
+#include <ranges>
 
 #include "formats/pickle.h"
 
@@ -29,8 +30,8 @@ const PickleItems* pickle_fields(PickleValue value) {
 }
 
 PickleValue find_field(const PickleItems& items, std::string_view key) {
-  for (auto item = items.rbegin(); item != items.rend(); ++item) {
-    if (pickle_text(item->first) == key) return item->second;
+  for (const auto& [name, value] : std::views::reverse(items)) {
+    if (pickle_text(name) == key) return value;
   }
   return nullptr;
 }

@@ -29,7 +29,7 @@ class MpirunCommands : public Mpirun {
   pid_t holder(const std::string& model) const {
     const fs::path lock = dir_ / "shared" / "runs" / ("." + model + ".lock");
     const std::string held = fs::exists(lock) ? read_text(lock) : "";
-    return held.starts_with("longshot ") ? std::atoi(held.c_str() + 9) : 0;
+    return held.starts_with("longshot ") ? std::stoi(held.substr(9)) : 0;
   }
   std::string compare(const std::string& out) const {
     return fmt::format(
