@@ -181,7 +181,7 @@ void TorchFile::read_zip() {
   check_crc32(object, kPickle.substr(1), name());
   pickle_ = std::make_unique<Pickle>(object.data, name());
 
-  Storages storages = collect_storages();
+  Storages storages = collect_storages();  // NOLINT(*-const-correctness): written below
   for (auto& [key, storage] : storages) {
     const auto entry = entries_.find(fmt::format("{}/data/{}", prefix, key));
     require(entry != entries_.end(), "{}: storage {} is not in the archive", name(), shown(key));
@@ -219,7 +219,7 @@ void TorchFile::read_stream() {
   const auto* list = keys->root()->get<PickleSequence>();
   require(list, "{}: the list of storages is not a list", name());
 
-  Storages storages = collect_storages();
+  Storages storages = collect_storages();  // NOLINT(*-const-correctness): written below
   for (const PickleValue value : list->elements) {
     const auto key = pickle_text(value);
     const auto found = key ? storages.find(*key) : storages.end();

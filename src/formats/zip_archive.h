@@ -21,7 +21,7 @@ using StoredEntries = std::map<std::string, StoredEntry, std::less<>>;
 // The entries by name. Reads the central directory (zip64 as well) and checks that every entry's bytes lie
 // inside the file and that no two of them overlap. Compressed and encrypted entries are refused: `name`
 // begins the messages.
-StoredEntries zip_entries(std::span<const std::byte> file, const std::string& name);
+StoredEntries zip_entries(std::span<const std::byte> bytes, const std::string& name);
 
 // Throws where the entry's bytes do not have its checksum. Reads them all.
 void check_crc32(const StoredEntry& entry, std::string_view entry_name, const std::string& name);
