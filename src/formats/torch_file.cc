@@ -219,7 +219,7 @@ void TorchFile::read_stream() {
   const auto* list = keys->root()->get<PickleSequence>();
   require(list, "{}: the list of storages is not a list", name());
 
-  Storages storages = collect_storages();  // NOLINT(*-const-correctness): written below
+  Storages storages = collect_storages();
   for (const PickleValue value : list->elements) {
     const auto key = pickle_text(value);
     const auto found = key ? storages.find(*key) : storages.end();
