@@ -127,6 +127,7 @@ class GroupedProduct {
       : context_(context), g_(g), groups_(groups), kernel_(kernel), depth_(groups.depth()) {
     const int64_t panels = (g.n + kPanel - 1) / kPanel;
     panel_floats_ = all_panel_floats();
+    // NOLINTNEXTLINE(*-DivideZero): a product without depth does not come here
     panels_ = std::clamp<int64_t>(kPackedFloats / panel_floats_, 1, std::min(panels, kMostPanels));
     sum_floats_ = kernel.most().height * panels_ * kPanel;
     own_floats_ = 0;

@@ -64,10 +64,12 @@ std::vector<float> mixed(int64_t n) {
 // What the stop rule of attention allows for, at every number between two powers of two that rounding can lengthen most.
 TEST(Bf16, RoundingLengthensNoMoreThanTheBoundOnFarKeysKnows) {
   double most = 0;
-  for (float x = 1; x < 2; x = std::nextafter(x, 2.0f)) {
+  float x = 1;
+  while (x < 2) {
     float y = 0;
     round_to_bf16(&x, &y, 1);
     most = std::max(most, static_cast<double>(y) / static_cast<double>(x));
+    x = std::nextafter(x, 2.0f);
   }
   EXPECT_LE(most * most, kBf16Longer);
   EXPECT_GE(most * most, kBf16Longer - 0x1p-14) << "the bound is the least that holds";

@@ -228,7 +228,8 @@ void align(TestStream& stream, float most, const std::function<bool(int64_t)>& a
 // Some of these scores need just more than the ring has when it is full for the first time.
 TEST(Forgetting, ARingGrowsBeforeItDropsWhatMayMatter) {
   bool grew = false, kept = false;
-  for (float most = 60; most < 110; most += 2) {
+  for (int m = 60; m < 110; m += 2) {
+    const auto most = static_cast<float>(m);
     TestStream stream(1100, 1, 1, 1);
     align(stream, most, [](int64_t t) { return t >= 300 && t < 500; });
     const auto outcome = stream.run({}, 1, 1);
@@ -241,7 +242,8 @@ TEST(Forgetting, ARingGrowsBeforeItDropsWhatMayMatter) {
 
 // One query in the end, as large as the bound allows, along keys that are gone and against all that are there.
 TEST(Forgetting, BoundsOnNormsAllowForTheWorstQuery) {
-  for (float most = 40; most < 240; most += 10) {
+  for (int m = 40; m < 240; m += 10) {
+    const auto most = static_cast<float>(m);
     TestStream stream(2501, 1, 1, 1);
     align(stream, most, [](int64_t t) { return t < 2000; });
     std::fill_n(stream.query(0, 0), 2500 * TestStream::D, 0.0f);
