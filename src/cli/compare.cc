@@ -17,6 +17,8 @@ class CompareCommand : public Command {
     o.add("data", place_.data, "token set made by `longshot prepare`");
     o.add("out", place_.out, "directory for runs, results.json and the report");
     o.add("threads", threads_, "0: all cores, shared with other runs on this machine");
+    o.add("ranks-per-model", place_.ranks_per_model,
+          "under mpirun: neighbouring ranks that train and test each model together; must divide their number");
     config_.fields(o);
     options_ = &o;
   }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "dist/communicator.h"
+#include "dist/group.h"
 
 namespace longshot {
 namespace {
@@ -182,6 +183,13 @@ class MpiRanks : public Communicator {
 }  // namespace
 
 bool has_mpi() { return true; }
+
+bool threads_may_send() {
+  int begun = 0, provided = MPI_THREAD_MULTIPLE;
+  MPI_Initialized(&begun);
+  if (begun) MPI_Query_thread(&provided);
+  return provided == MPI_THREAD_MULTIPLE;
+}
 
 std::unique_ptr<Communicator> mpi_ranks(const Launch& launch) { return std::make_unique<MpiRanks>(launch); }
 

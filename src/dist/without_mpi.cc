@@ -1,9 +1,12 @@
 // Built where there is no MPI.
 #include "dist/communicator.h"
+#include "dist/group.h"
 
 namespace longshot {
 
 bool has_mpi() { return false; }
+
+bool threads_may_send() { return true; }
 
 std::unique_ptr<Communicator> mpi_ranks(const Launch& launch) {
   fail_usage(

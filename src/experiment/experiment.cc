@@ -15,6 +15,7 @@
 #include "base/json_fields.h"
 #include "base/lock.h"
 #include "base/version.h"
+#include "dist/group.h"
 #include "dist/heartbeat.h"
 #include "evaluate/validation.h"
 #include "experiment/speeds.h"
@@ -56,6 +57,21 @@ bool is_tested(const RunRecord& record, const EvaluationPlan& tests) {
   return std::ranges::all_of(tests.evaluations, recorded);
 }
 
+// What a group does next.
+struct Task {
+  enum Work : int64_t { kNothing, kTrain, kTest };  // kTrain tests too
+  Work work = kNothing;
+  size_t model = 0;
+};
+
+// Of the ranks of a group one speaks.
+ExperimentCallbacks callbacks_of(const ExperimentCallbacks& all, const Communicator& group) {
+  if (group.is_root()) return all;
+  ExperimentCallbacks silent;
+  silent.should_stop = all.should_stop;
+  return silent;
+}
+
 class Experiment {
  public:
   Experiment(Context& context, const ExperimentPlace& place, const ExperimentConfig& config,
@@ -63,19 +79,25 @@ class Experiment {
       : context_(context),
         alone_(alone()),
         world_(place.world ? *place.world : *alone_),
+        own_group_(group_of(world_, place.ranks_per_model)),
+        group_(*own_group_),
         place_(place),
         config_(config),
-        callbacks_(callbacks),
+        callbacks_(callbacks_of(callbacks, group_)),
         dir_(place.out),
         tokens_(place.data),
-        plans_(plan_models(config, tokens_)) {}
+        plans_(plan_models(config, tokens_)) {
+    for (ModelPlan& plan : plans_) plan.tests.world = own_group_.get();
+  }
 
   std::optional<Results> run() {
     for (const ModelPlan& plan : plans_) require_same_model(plan);
     Options options;
     ExperimentConfig copy = config_;
     copy.fields(options);
-    require_same_work(world_, options, {{"the hash of the training text", hex(tokens_.split("train").data_hash())}});
+    require_same_work(world_, options,
+                      {{"the hash of the training text", hex(tokens_.split("train").data_hash())},
+                       {"--ranks-per-model", std::to_string(place_.ranks_per_model)}});
     std::optional<DirectoryLock> lock;
     world_.on_root([&] {
       make_directories(dir_.runs());
@@ -169,55 +191,93 @@ class Experiment {
     return std::ranges::count(all, "finished") == world_.size();
   }
 
-  // Takes models that nobody else is at until all are finished. False when stopped.
+  // The group takes models that nobody else is at until all are finished. False when stopped.
   bool finish_all(Heartbeat& others) {
-    constexpr auto kPause = std::chrono::milliseconds(200);
     std::vector<size_t> left(plans_.size());
     std::iota(left.begin(), left.end(), 0);
     while (true) {
-      std::vector<size_t> busy;
-      for (const size_t i : left) {
-        const std::optional<DirectoryLock> claim = DirectoryLock::try_beside(dir_.run(plans_[i].name).path());
-        if (!claim) {
-          busy.push_back(i);
-        } else if (!finish({plans_[i], i, plans_.size()})) {
-          return false;
-        }
-      }
-      if (busy.empty()) return true;
-      left = std::move(busy);
-      std::this_thread::sleep_for(kPause);
-      others.check();
-      if (callbacks_.should_stop()) return false;
+      std::optional<DirectoryLock> claim;
+      Task task;
+      group_.on_root([&] { task = next(left, claim, others); });
+      task = of_root(task);
+      if (task.work == Task::kNothing) return true;
+      const Model model{plans_[task.model], task.model, plans_.size()};
+      callbacks_.on_model(model);
+      if (!(task.work == Task::kTrain ? train_and_test(model) : test_trained(model))) return false;
     }
   }
 
+  // Claims the first model of `left` that is free and not finished, and waits while others are at all of them.
+  Task next(std::vector<size_t>& left, std::optional<DirectoryLock>& claim, Heartbeat& others) const {
+    constexpr auto kPause = std::chrono::milliseconds(200);
+    while (true) {
+      for (auto i = left.begin(); i != left.end();) {
+        claim = DirectoryLock::try_beside(dir_.run(plans_[*i].name).path());
+        if (!claim) {
+          ++i;
+          continue;
+        }
+        const Task task{work_left(plans_[*i]), *i};
+        i = left.erase(i);
+        if (task.work != Task::kNothing) return task;
+      }
+      claim.reset();
+      if (left.empty()) return {};
+      std::this_thread::sleep_for(kPause);
+      others.check();
+      if (callbacks_.should_stop()) throw Stopped();
+    }
+  }
+
+  Task::Work work_left(const ModelPlan& plan) const {
+    if (!fs::exists(dir_.run(plan.name).record())) return Task::kTrain;
+    return is_tested(read_record(plan), plan.tests) ? Task::kNothing : Task::kTest;
+  }
+
+  RunRecord read_record(const ModelPlan& plan) const {
+    const fs::path path = dir_.run(plan.name).record();
+    return run_from_json(read_json(path), path.string());
+  }
+
+  // What the group's rank 0 has.
+  template <class T>
+  T of_root(T value) const {
+    group_.broadcast(std::as_writable_bytes(std::span(&value, 1)));
+    return value;
+  }
+
   // False when stopped.
-  bool finish(const Model& model) {
-    const fs::path path = dir_.run(model.plan.name).record();
-    if (!fs::exists(path)) return train_and_test(model);
-    RunRecord record = run_from_json(read_json(path), path.string());
-    if (is_tested(record, model.plan.tests)) return true;
-    callbacks_.on_model(model);
-    LoadedModel loaded = load(model, record.steps.value_or(0));
+  bool test_trained(const Model& model) {
+    RunRecord record;
+    group_.on_root([&] { record = read_record(model.plan); });
+    LoadedModel loaded = load(model, of_root(record.steps.value_or(0)));
     return test(model, loaded, record);
   }
 
   // False when stopped.
   bool train_and_test(const Model& model) {
-    callbacks_.on_model(model);
     const double start = seconds_now();
     const TrainResult result = train(model);
     if (!result.finished) return false;
+    group_.barrier();  // rank 0 has saved
     LoadedModel loaded = load(model, result.step);
-    RunRecord record = record_of(model.plan, loaded, result);
+    RunRecord record;
+    group_.on_root([&] { record = record_of(model.plan, loaded, result); });
     if (!test(model, loaded, record)) return false;
     overhead_ = (seconds_now() - start) / std::max(result.seconds, 1e-3);
     return true;
   }
 
+  // Stopped on all ranks of the group where one was.
   LoadedModel load(const Model& model, int64_t step) const {
-    return load_model(dir_.run(model.plan.name).checkpoint(step), {.should_stop = callbacks_.should_stop});
+    std::optional<LoadedModel> loaded;
+    try {
+      loaded = load_model(dir_.run(model.plan.name).checkpoint(step), {.should_stop = callbacks_.should_stop});
+    } catch (const Stopped&) {  // told below
+    }
+    const std::vector<std::string> all = group_.gather(loaded ? "loaded" : "stopped");
+    if (std::ranges::count(all, "loaded") < group_.size()) throw Stopped();
+    return std::move(*loaded);
   }
 
   TrainResult train(const Model& m) {
@@ -232,40 +292,54 @@ class Experiment {
     const PrecisionScope precision(context_, m.plan.train.precision);  // trials of --equal-time, training
     if (config_.equal_time > 0) request.train.steps = steps_in_time(m.plan);
     reset_peak_memory();
-    return train_run(context_, request, training_events(m));
+    return train_run(context_, request, training_events(m), &group_);
   }
 
-  // Updates that fit into --equal-time, from a few timed steps; chosen once for a run.
+  // Updates that fit into --equal-time, from a few that the group times; chosen once for a run.
   int64_t steps_in_time(const ModelPlan& plan) const {
     const RunDir run = dir_.run(plan.name);
     const fs::path path = run.equal_time();
-    if (fs::exists(path)) return read_fields<EqualTime>(read_json(path), path.string()).steps;
-    Transformer model(plan.model, true, Transformer::Memory::kMemory,
-                      Trainer::shared_gradients(plan.train, plan.model.length, nullptr));
-    model.initialize(context_, plan.train.seed);
-    Trainer trial(context_, {.model = model, .tokens = tokens_.split("train")}, plan.train);
-    const auto fitting = static_cast<int64_t>(config_.equal_time / trial.seconds_per_step());
+    int64_t known = 0;
+    group_.on_root([&] {
+      if (fs::exists(path)) known = read_fields<EqualTime>(read_json(path), path.string()).steps;
+    });
+    known = of_root(known);
+    if (known > 0) return known;
+    const auto fitting = of_root(static_cast<int64_t>(config_.equal_time / seconds_per_step(plan)));
     const EqualTime chosen{.steps = std::max(fitting, kFewestSteps), .seconds = config_.equal_time};
     TrainConfig whole = plan.train;
     whole.steps = chosen.steps;
     whole.validate(plan.model.length);  // a warm-up that is longer, for one
-    make_directories(run.path());
-    write_json(path, write_fields(chosen));
+    group_.on_root([&] {
+      make_directories(run.path());
+      write_json(path, write_fields(chosen));
+    });
     return chosen.steps;
+  }
+
+  double seconds_per_step(const ModelPlan& plan) const {
+    Communicator* const group = group_.is_alone() ? nullptr : &group_;
+    Transformer model(plan.model, true, Transformer::Memory::kMemory,
+                      Trainer::shared_gradients(plan.train, plan.model.length, group));
+    model.initialize(context_, plan.train.seed);
+    Trainer trial(context_, {.model = model, .tokens = tokens_.split("train"), .world = group}, plan.train);
+    return trial.seconds_per_step();
   }
 
   TrainEvents training_events(const Model& m) const {
     TrainEvents events;
     events.should_stop = callbacks_.should_stop;
+    if (m.plan.train.eval_every > 0) events.validate = validation(context_, callbacks_.should_stop, &group_);
+    if (!group_.is_root()) return events;
+    events.on_note = callbacks_.on_note;
     events.on_step = [this, m](const StepReport& r) {
       Model at = m;
       const double rate = std::max(r.metrics.tokens_per_second.value_or(0), 1e-3);
-      const double others = static_cast<double>(tokens_after(m.index)) / rate / world_.size();
+      const int groups = world_.size() / group_.size();
+      const double others = static_cast<double>(tokens_after(m.index)) / rate / groups;
       at.seconds_left = overhead_ * (r.seconds_left + others);
       callbacks_.on_step(at, r);
     };
-    events.on_note = callbacks_.on_note;
-    if (m.plan.train.eval_every > 0) events.validate = validation(context_, callbacks_.should_stop);
     return events;
   }
 
@@ -312,11 +386,11 @@ class Experiment {
     callbacks.on_progress = [this, &m](const EvaluationCallbacks::Progress& p) { callbacks_.on_test(m, p); };
     Evaluated evaluated = evaluate(context_, {*loaded.model, loaded.info.weights, loaded.info.step},
                                    tokens_.split(config_.test.split), m.plan.tests, callbacks);
+    if (!evaluated.finished) return false;
     record.evals = std::move(evaluated.records);
     record.per_position = std::move(evaluated.per_position);
     record.decomposition = std::move(evaluated.decomposition);
-    if (!evaluated.finished) return false;
-    write_json(dir_.run(m.plan.name).record(), run_to_json(record));
+    group_.on_root([&] { write_json(dir_.run(m.plan.name).record(), run_to_json(record)); });
     callbacks_.on_tested(m, record);
     return true;
   }
@@ -351,9 +425,11 @@ class Experiment {
   Context& context_;
   std::unique_ptr<Communicator> alone_;
   Communicator& world_;
+  std::unique_ptr<Communicator> own_group_;
+  Communicator& group_;
   const ExperimentPlace& place_;
   const ExperimentConfig& config_;
-  const ExperimentCallbacks& callbacks_;
+  const ExperimentCallbacks callbacks_;
   ExperimentDir dir_;
   TokenSet tokens_;
   std::vector<ModelPlan> plans_;

@@ -32,8 +32,10 @@ struct ExperimentPlace {
   std::string data;       // directory of the token set
   std::string out;        // directory of the experiment
   std::string command{};  // as typed, for the record
-  // Ranks that train whole models side by side: each takes the next that no process has locked. Null: this process alone.
+  // Ranks that train whole models side by side, in groups of neighbours: each group takes the next model that no process has
+  // locked. Only a group's rank 0 calls back, but for should_stop. Null: this process alone.
   Communicator* world = nullptr;
+  int ranks_per_model = 1;
 };
 
 // Everything that can be checked without training is checked first. None when stopped; results.json is written otherwise, by

@@ -1,6 +1,7 @@
 // Ranks that are threads of one process: what is made of messages alone can be tested without mpirun.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -91,7 +92,7 @@ class ThreadRank : public Communicator {
 
   Mailbox& mailbox_;
   int rank_, size_;
-  int64_t sent_ = 0;
+  std::atomic<int64_t> sent_ = 0;
 };
 
 // f(rank) on every rank, each on a thread of its own. Returns what each threw, "" where nothing.

@@ -1,6 +1,7 @@
 // An experiment whose models several ranks train: the numbers of one process, whoever trained what.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <mutex>
 #include <set>
 
@@ -13,6 +14,7 @@
 namespace longshot {
 namespace {
 
+using testing::AnyOf;
 using testing::Each;
 using testing::HasSubstr;
 using testing::SizeIs;
@@ -28,8 +30,11 @@ class SharedExperiment : public testing::Test {
     config_.test.lengths = {24, 48};
     config_.speed_rounds = 0;
   }
-  ExperimentPlace place(const std::string& out, Communicator* world) const {
-    return {.data = (dir_ / "data").string(), .out = (dir_ / out).string(), .world = world};
+  ExperimentPlace place(const std::string& out, Communicator* world, int ranks_per_model = 1) const {
+    return {.data = (dir_ / "data").string(),
+            .out = (dir_ / out).string(),
+            .world = world,
+            .ranks_per_model = ranks_per_model};
   }
   // Losses of all models, by name.
   static std::map<std::string, std::vector<OptionalNumber>> losses(const Results& results) {
@@ -67,6 +72,100 @@ TEST_F(SharedExperiment, HasTheNumbersOfOneProcess) {
   EXPECT_THAT(trained, SizeIs(4));  // each once
   EXPECT_EQ(std::set<std::string>(trained.begin(), trained.end()).size(), 4u);
   EXPECT_THAT(ranks, SizeIs(2));
+}
+
+TEST_F(SharedExperiment, GroupsOfRanksHaveTheBitsOfOneProcess) {
+  config_.train.eval_every = 6;
+  Context context(1);
+  const auto one = run_experiment(context, place("one", nullptr), config_, {});
+  ASSERT_TRUE(one);
+  std::mutex mutex;
+  std::multiset<std::string> trained;
+  std::set<int> reporting;
+  const auto errors = on_ranks(4, [&](Communicator& world) {
+    Context own(1);
+    ExperimentCallbacks callbacks;
+    callbacks.on_model = [&](const ExperimentCallbacks::Model& m) {
+      const std::lock_guard lock(mutex);
+      trained.insert(m.plan.name);
+    };
+    const auto report = [&] {
+      const std::lock_guard lock(mutex);
+      reporting.insert(world.rank());
+    };
+    callbacks.on_step = [&](const ExperimentCallbacks::Model&, const StepReport&) { report(); };
+    callbacks.on_tested = [&](const ExperimentCallbacks::Model&, const RunRecord&) { report(); };
+    const auto shared = run_experiment(own, place("shared", &world, 2), config_, callbacks);
+    ASSERT_TRUE(shared);
+    if (!world.is_root()) return;
+    EXPECT_EQ(losses(*shared), losses(*one));
+    for (size_t i = 0; i < one->runs.size(); ++i)
+      EXPECT_EQ(shared->runs[i].evals[0].weights, one->runs[i].evals[0].weights);
+  });
+  EXPECT_THAT(errors, Each(""));
+  EXPECT_THAT(trained, SizeIs(4));  // each by one group
+  EXPECT_THAT(reporting, Each(AnyOf(0, 2)));
+}
+
+TEST_F(SharedExperiment, AGroupTestsWhatIsTrained) {
+  config_.positions = {"alibi"};
+  config_.seeds = {1};
+  Context context(1);
+  const auto one = run_experiment(context, place("one", nullptr), config_, {});
+  ASSERT_TRUE(one);
+  config_.test.lengths = {24};
+  ASSERT_TRUE(run_experiment(context, place("out", nullptr), config_, {}));
+  config_.test.lengths = {24, 48};
+  const auto errors = on_ranks(2, [&](Communicator& world) {
+    Context own(1);
+    const auto grown = run_experiment(own, place("out", &world, 2), config_, {});
+    ASSERT_TRUE(grown);
+    if (world.is_root()) {
+      EXPECT_EQ(losses(*grown), losses(*one));
+    }
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST_F(SharedExperiment, AGroupChoosesOneNumberOfStepsInEqualTime) {
+  config_.equal_time = 0.02;
+  config_.positions = {"alibi"};
+  config_.seeds = {1};
+  const auto errors = on_ranks(2, [&](Communicator& world) {
+    Context own(1);
+    const auto results = run_experiment(own, place("out", &world, 2), config_, {});
+    ASSERT_TRUE(results);
+    if (world.is_root()) {
+      EXPECT_GE(results->runs.at(0).steps.value_or(0), 10);
+    }
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST_F(SharedExperiment, AStopOfOneRankStopsItsGroup) {
+  config_.test.batch_tokens = 48;  // both ranks have windows to score
+  for (const bool testing : {false, true}) {
+    std::atomic<bool> stops = false;
+    const auto errors = on_ranks(2, [&](Communicator& world) {
+      Context own(1);
+      ExperimentCallbacks callbacks;
+      if (testing) callbacks.on_test = [&](const auto&, const auto&) { stops = true; };
+      if (!testing) callbacks.on_step = [&](const auto&, const auto&) { stops = true; };
+      callbacks.should_stop = [&] { return world.rank() == 1 && stops; };
+      EXPECT_FALSE(run_experiment(own, place(testing ? "tests" : "trains", &world, 2), config_, callbacks));
+    });
+    EXPECT_THAT(errors, Each(""));
+    EXPECT_TRUE(stops);
+  }
+}
+
+TEST_F(SharedExperiment, WhatRankZeroOfAGroupCannotReadEndsTheGroup) {
+  make_directories(dir_ / "out" / "runs" / "alibi-L24-s1" / "run.json");
+  const auto errors = on_ranks(2, [&](Communicator& world) {
+    Context own(1);
+    run_experiment(own, place("out", &world, 2), config_, {});
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("run.json")));
 }
 
 // Whoever comes next does what a process that is gone has left, and waits for one that is not.

@@ -5,6 +5,7 @@
 
 #include "base/records.h"
 #include "mpirun/support.h"
+#include "run/run_dir.h"
 
 namespace longshot {
 namespace {
@@ -31,12 +32,12 @@ class MpirunCommands : public Mpirun {
     const std::string held = fs::exists(lock) ? read_text(lock) : "";
     return held.starts_with("longshot ") ? std::stoi(held.substr(9)) : 0;
   }
-  std::string compare(const std::string& out) const {
+  std::string compare(const std::string& out, int steps = 1500) const {
     return fmt::format(
         "compare --data {} --out {} --positions alibi,none --seeds 1,2 --length 16 --test-lengths 16,32 --layers 1 "
         "--dim 16 "
-        "--heads 2 --steps 1500 --batch-tokens 64 --speed-rounds 0 --threads 1",
-        path("data"), path(out));
+        "--heads 2 --steps {} --batch-tokens 64 --speed-rounds 0 --threads 1",
+        path("data"), path(out), steps);
   }
 };
 
@@ -103,6 +104,30 @@ TEST_F(MpirunCommands, CompareDoesNotWaitForAHungWorker) {
   EXPECT_NE(job.end(), 0);
   ::kill(hung, SIGKILL);
   EXPECT_THAT(read_text(dir_ / "job.err"), HasSubstr("has heard nothing from rank "));
+}
+
+TEST_F(MpirunCommands, CompareInGroupsHasTheBitsOfOneProcess) {
+  constexpr int kSteps = 20;
+  ASSERT_EQ(longshot_run(dir_, compare("one", kSteps)).code, 0);
+  const Outcome shared = mpirun(ranks(4, compare("shared", kSteps) + " --ranks-per-model 2 --rank-timeout 20"));
+  ASSERT_EQ(shared.code, 0) << shared.err;
+  EXPECT_EQ(losses("shared"), losses("one"));
+  EXPECT_EQ(losses("one").size(), 8u);
+  for (const char* name : {"alibi-L16-s1", "alibi-L16-s2", "none-L16-s1", "none-L16-s2"}) {
+    const auto weights = [&](const std::string& out) {
+      return read_text(RunDir(dir_ / out / "runs" / name).checkpoint(kSteps) / "model.safetensors");
+    };
+    EXPECT_TRUE(weights("shared") == weights("one")) << name;
+  }
+}
+
+TEST_F(MpirunCommands, CompareRefusesGroupsThatDoNotFit) {
+  const Outcome four = mpirun(ranks(4, compare("out") + " --ranks-per-model 3"));
+  EXPECT_EQ(four.code, 2);
+  EXPECT_THAT(four.err, HasSubstr("--ranks-per-model 3 must divide the number of ranks, which is 4"));
+  const Outcome one = longshot_run(dir_, compare("out") + " --ranks-per-model 2");
+  EXPECT_EQ(one.code, 2);
+  EXPECT_THAT(one.err, HasSubstr("--ranks-per-model 2 must divide the number of ranks, which is 1"));
 }
 
 TEST_F(MpirunCommands, RanksThatWereToldOtherThingsAreRefused) {
