@@ -1,7 +1,5 @@
 #include "dist/group.h"
 
-#include <cassert>
-
 namespace longshot {
 namespace {
 
@@ -22,7 +20,7 @@ class GroupTransfers : public Transfers {
 
  private:
   static int moved(int tag) {
-    assert(tag < kTags);
+    require(tag < kTags, "a group has no tag {}", tag);
     return kTags + tag;
   }
   std::unique_ptr<Transfers> world_;

@@ -11,7 +11,7 @@ namespace longshot {
 void require_groups(const Communicator& world, int size);
 
 // This rank's group: size * k .. size * k + size - 1 of the world, which must outlive it. A group of one is alone().
-// Has the world's patience; host() also says which rank of the world it is.
+// Its messages have tags below 16000. Has the world's patience; host() also says which rank of the world it is.
 std::unique_ptr<Communicator> group_of(Communicator& world, int size);
 
 // Whether threads of one rank may send at once, as far as MPI goes. In mpi.cc, or without_mpi.cc.

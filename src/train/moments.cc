@@ -5,7 +5,7 @@
 namespace longshot {
 namespace {
 
-constexpr int kMoments = 32000;  // tag
+constexpr int kMoments = 8000;  // tag
 
 }  // namespace
 
