@@ -219,7 +219,7 @@ std::string head(uint64_t tensors, uint64_t keys, uint32_t version = 3) {
   return "GGUF" + little_endian(version) + little_endian(tensors) + little_endian(keys);
 }
 std::string key(std::string_view name, uint32_t type) { return text(name) + little_endian(type); }
-std::string tensor(std::string_view name, std::vector<uint64_t> extents, uint32_t type, uint64_t offset) {
+std::string tensor(std::string_view name, const std::vector<uint64_t>& extents, uint32_t type, uint64_t offset) {
   std::string out = text(name) + little_endian(static_cast<uint32_t>(extents.size()));
   for (const uint64_t e : extents) out += little_endian(e);
   return out + little_endian(type) + little_endian(offset);
