@@ -19,10 +19,13 @@ std::span<std::byte> bytes_of(std::span<float> x) { return std::as_writable_byte
 
 std::span<float> in_block(std::span<float> block, FloatRange r) { return part(block, r.begin, r.count()); }
 
+// The others' numbers of a rank's piece.
+int64_t room_floats(const Shards& shards) { return (shards.ranks() - 1) * shards.longest_piece(); }
+
 }  // namespace
 
 size_t ShardExchange::predict_bytes(const Shards& shards) {
-  return static_cast<size_t>(kSlots * shards.longest_bucket()) * sizeof(float);
+  return static_cast<size_t>(kSlots * room_floats(shards)) * sizeof(float);
 }
 
 ShardExchange::ShardExchange(Context& context, Communicator& world, Parameters& parameters, const Shards& shards)
@@ -32,7 +35,7 @@ ShardExchange::ShardExchange(Context& context, Communicator& world, Parameters& 
   for (int64_t i = 0; i < kSlots; ++i) value_slots_.push_back(world.transfers());
   others_ = world.transfers();
   memory_ = Workspace([&](Layout& at) {
-    for (Slot& s : slots_) s.room = at.array<float>(shards.longest_bucket());
+    for (Slot& s : slots_) s.room = at.array<float>(room_floats(shards));
   });
 }
 

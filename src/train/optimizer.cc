@@ -85,7 +85,7 @@ void Optimizer::find_ranges() {
 
 std::vector<Block> Optimizer::blocks() {
   std::vector<Block> blocks{{"first.", first_}};
-  if (!second_.empty()) blocks.push_back({"second.", second_});
+  if (moments(config_) > 1) blocks.push_back({"second.", second_});  // empty where no parameter is its own
   return blocks;
 }
 

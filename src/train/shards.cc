@@ -70,9 +70,11 @@ int64_t Shards::floats(int rank) const {
   return sum;
 }
 
-int64_t Shards::longest_bucket() const {
+int64_t Shards::longest_piece() const {
   int64_t most = 0;
-  for (const Bucket& b : gradients_) most = std::max(most, b.cuts.back() - b.begin());
+  for (const Bucket& b : gradients_) {
+    for (int r = 0; r < ranks_; ++r) most = std::max(most, b.of(r).count());
+  }
   return most;
 }
 

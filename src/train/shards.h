@@ -37,7 +37,7 @@ class Shards {
   // The parameters of a rank, ascending.
   std::vector<FloatRange> of_rank(int rank) const;
   int64_t floats(int rank) const;
-  int64_t longest_bucket() const;
+  int64_t longest_piece() const;  // of a rank in a bucket; where there are few units, far more than its share
 
  private:
   int ranks_;

@@ -115,6 +115,18 @@ TEST_F(TrainingOnRanks, HasTheSameBitsForEveryFeature) {
   with("embedding-norm", [](TrainRequest& r) { r.model.set("embedding-norm", "true"); });
 }
 
+// Pieces are cut between whole units: of a model as small as this rank 0 of four has none.
+TEST_F(TrainingOnRanks, RankZeroMayHaveNoParameters) {
+  TrainRequest r = request("");
+  r.model.layers = 1, r.model.dim = 16, r.model.heads = 2;
+  expect_same_bits(r, "tiny");
+  r.train.steps = 5, r.out = (dir_ / "tiny-4").string();
+  train_on(4, r);
+  r.out = (dir_ / "tiny-1").string();
+  train_on(1, r);
+  EXPECT_EQ(saved(dir_ / "tiny-4", 5), saved(dir_ / "tiny-1", 5));
+}
+
 TEST_F(TrainingOnRanks, GoesOnWithAnyNumberOfRanks) {
   for (const bool in_passes : {false, true}) {
     TrainRequest whole = request(in_passes ? "whole-passes" : "whole"), parts = whole;
