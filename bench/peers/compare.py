@@ -145,6 +145,7 @@ def main():
         del peers[python]
     if not peers:
         return
+    os.makedirs(out, exist_ok=True)
     path = os.path.join(out, "peers.json")
     results = []
     print("\nPyTorch beside Longshot; a: adaptive input and softmax, d: the paper's dropouts (then losses cannot be compared)")
