@@ -279,7 +279,7 @@ void Trainer::save(RunWriter* run) {
   run->save({.model = inputs_.model,
              .tokenizer = inputs_.tokenizer,
              .step = step_,
-             .blocks = is_alone() ? optimizer_.blocks() : std::vector<Block>{},
+             .blocks = is_alone() ? optimizer_.blocks() : std::vector<NamedBlock>{},
              .blocks_in_parts = is_alone() ? std::vector<BlockInParts>{} : moments_->collected(),
              .training = TrainingState{.options = option_values(config_),
                                        .optimizer = optimizer_.numbers(),
