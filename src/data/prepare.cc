@@ -118,17 +118,13 @@ Json Job::identity() const {
   Json files = Json::array();
   for (const DocumentInput& input : sources_.inputs()) {
     const auto time = fs::last_write_time(input.path).time_since_epoch().count();
-    files.push_back({printable(input.name), input.split, input.bytes, time});
+    files.push_back({printable(input.name), input.split ? Json(*input.split) : Json(), input.bytes, time});
   }
-  Options options;
-  PrepareConfig config = config_;
-  config.fields(options);
   Json values;
-  for (const Option& o : options.all()) {
-    if (o.name != "out" && o.name != "overwrite") values[o.name] = printable(o.get());
+  for (const auto& [name, value] : option_values(config_)) {
+    if (name != "out" && name != "overwrite") values[name] = printable(value);
   }
-  if (fs::is_regular_file(sources_.tokenizer()))
-    values["tokenizer-file"] = checksum(MappedFile(sources_.tokenizer()));
+  if (fs::is_regular_file(sources_.tokenizer())) values["tokenizer-file"] = checksum(MappedFile(sources_.tokenizer()));
   return {{"version", version()}, {"format", 2}, {"files", files}, {"options", values}};
 }
 

@@ -89,7 +89,7 @@ void Trainer::restore(const fs::path& checkpoint, const CheckpointInfo& info) {
   load_blocks(checkpoint, inputs_.model, optimizer_.blocks());
   optimizer_.set_numbers(training.optimizer, checkpoint.string());
   inputs_.from = info.from;
-  step_ = saved_step_ = info.step;
+  saved_step_ = step_ = info.step;
   seconds_ = training.seconds;
   peak_memory_ = static_cast<size_t>(training.peak_memory_bytes);
 }

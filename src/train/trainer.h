@@ -1,6 +1,7 @@
 // The training loop. Knows nothing of evaluation or of a terminal: both come as callbacks.
 #pragma once
 #include <functional>
+#include <optional>
 
 #include "data/batches.h"
 #include "model/training.h"
@@ -111,7 +112,7 @@ class Trainer {
   Workspace memory_;
   std::vector<std::span<float>> sums_;  // blocks of gradients, the first is the parameters' own
   int64_t step_ = 0;                    // updates done
-  int64_t saved_step_ = -1;             // of the last checkpoint
+  std::optional<int64_t> saved_step_;   // of the last checkpoint
   double seconds_ = 0;                  // of training so far
   size_t peak_memory_ = 0;
   std::string data_hash_;
