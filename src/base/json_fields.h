@@ -241,10 +241,10 @@ class FieldReader {
   }
   template <class E, size_t N>
   E chosen(const char* key, const Json& v, const Choice<E> (&choices)[N]) const {
-    const std::string word = text(key, v);
-    for (const Choice<E>& choice : choices)
-      if (word == choice.name) return choice.value;
-    fail("{}: {} is {}, which is none of {}", where_, key, shown(v), fmt::join(names_of(choices), ", "));
+    const std::optional<E> value = value_of(choices, text(key, v));
+    require(value.has_value(), "{}: {} is {}, which is none of {}", where_, key, shown(v),
+            fmt::join(names_of(choices), ", "));
+    return *value;
   }
   std::vector<double> numbers(const char* key, const Json& list) const {
     std::vector<double> values;

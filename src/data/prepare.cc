@@ -1,5 +1,7 @@
 #include "data/prepare.h"
 
+#include <fmt/ranges.h>
+
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -47,7 +49,7 @@ class Job {
   Json identity() const;
   void begin();
   void make_tokenizer();
-  void train_tokenizer();
+  void train_tokenizer(TokenizerKind kind);
   void open_writers();
   void join();
   void encode();
@@ -178,24 +180,24 @@ void Job::make_tokenizer() {
     tokenizer_ = load_tokenizer(output_->partial());
     return;
   }
-  const std::string& kind = sources_.tokenizer();
-  if (kind == "byte") {
+  const std::string& wanted = sources_.tokenizer();
+  const std::optional<TokenizerKind> kind = value_of(kTokenizerKinds, wanted);
+  if (kind == TokenizerKind::kByte) {
     tokenizer_ = byte_tokenizer();
-  } else if (is_trained_kind(kind)) {
-    train_tokenizer();
+  } else if (kind) {
+    train_tokenizer(*kind);
   } else {
-    require_usage(fs::exists(kind),
-                  "--tokenizer {}: neither a kind of tokenizer (byte, word, bpe, sentencepiece) nor a file", kind);
-    tokenizer_ = load_tokenizer(kind);
+    require_usage(fs::exists(wanted), "--tokenizer {}: neither a kind of tokenizer ({}) nor a file", wanted,
+                  fmt::join(names_of(kTokenizerKinds), ", "));
+    tokenizer_ = load_tokenizer(wanted);
   }
   tokenizer_->save(output_->partial());
   job_["tokenizer"] = tokenizer_->file_name();
   output_->save(job_);
 }
 
-void Job::train_tokenizer() {
-  const auto trainer =
-      make_trainer({config_.tokenizer, config_.vocab_size, config_.sentencepiece_model}, context_.threads());
+void Job::train_tokenizer(TokenizerKind kind) {
+  const auto trainer = make_trainer({kind, config_.vocab_size, config_.sentencepiece_model}, context_.threads());
   Documents reader = documents([&](std::string_view text) { return trainer->cut(text); });
   for_each_batch(
       context_, reader, batch_size(context_.threads()),
