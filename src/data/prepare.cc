@@ -14,6 +14,7 @@
 #include "data/json_lines.h"
 #include "data/prepare_output.h"
 #include "data/prepare_sources.h"
+#include "data/token_set_dir.h"
 #include "data/tokenizer_training.h"
 #include "data/tokenizers.h"
 #include "data/utf8.h"
@@ -247,7 +248,7 @@ void Job::open_writers() {
   for (size_t s = 0; s < writers_.size(); ++s) {
     if (!sources_.wanted(s)) continue;
     const std::string& name = sources_.splits()[s];
-    const fs::path path = output_->partial() / (name + ".tokens");
+    const fs::path path = TokenSetDir(output_->partial()).split(name);
     if (!resumed) {
       writers_[s] = std::make_unique<TokenWriter>(path, meta);
       continue;
@@ -375,6 +376,7 @@ PrepareResult Job::finish() {
       require(writers_[s]->counts().tokens > 0, "the {} split has no text: {}", sources_.splits()[s],
               sources_.advice());
   }
+  const TokenSetDir set(output_->partial());
   Json splits;
   for (size_t s = 0; s < writers_.size(); ++s) {
     if (!writers_[s]) continue;
@@ -382,7 +384,7 @@ PrepareResult Job::finish() {
     const std::string& name = sources_.splits()[s];
     result.splits.push_back({name, writers_[s]->finish()});
     splits[name] = to_json(result.splits.back().counts);
-    splits[name]["data_hash"] = fmt::format("{:016x}", TokenFile(output_->partial() / (name + ".tokens")).data_hash());
+    splits[name]["data_hash"] = fmt::format("{:016x}", TokenFile(set.split(name)).data_hash());
   }
   Json meta{{"format", 1},
             {"longshot", version()},
@@ -396,7 +398,7 @@ PrepareResult Job::finish() {
   for (const DocumentInput& input : sources_.inputs()) files.push_back(printable(input.name));
   meta["files"] = files;
   if (invalid_bytes_ > 0) meta["invalid_utf8"] = {{"bytes", invalid_bytes_}, {"first", first_invalid_}};
-  write_json(output_->partial() / "meta.json", meta);
+  write_json(set.meta(), meta);
   for (const fs::path& file : spooled_) fs::remove(file);
   go_on("writing", total_bytes_);
   output_->publish_set();

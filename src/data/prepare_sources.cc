@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "data/data_bin.h"
 #include "data/recipe.h"
+#include "data/token_set_dir.h"
 
 namespace longshot {
 namespace {
@@ -117,7 +118,7 @@ std::vector<fs::path> PrepareSources::spool_pipes(const fs::path& dir) {
   std::vector<fs::path> spooled;
   for (DocumentInput& input : inputs_) {
     if (fs::is_regular_file(input.path)) continue;
-    const fs::path pipe = std::exchange(input.path, dir / fmt::format("pipe-{}", spooled.size()));
+    const fs::path pipe = std::exchange(input.path, TokenSetDir(dir).pipe(spooled.size()));
     spool(pipe, input.path, [&](uint64_t bytes) {
       hooks_.progress({"reading", bytes, 0});
       check();
