@@ -169,10 +169,11 @@ void TokenFile::read(int64_t first, std::span<int32_t> out) const {
   });
 }
 
-uint64_t TokenFile::computed_hash() const {
+uint64_t TokenFile::computed_hash(const Watch& watch) const {
   uint64_t hash = 0;
   std::vector<int32_t> ids(std::min<size_t>(counts_.tokens, 1 << 16));
   for (int64_t at = 0; at < size(); at += static_cast<int64_t>(ids.size())) {
+    watch.at(static_cast<double>(at) / static_cast<double>(size()));
     ids.resize(static_cast<size_t>(std::min<int64_t>(size() - at, 1 << 16)));
     read(at, ids);
     for_each_stored(ids, width_for(vocab_size_), [&](auto bytes) { hash = add_to_hash(hash, bytes); });
@@ -180,9 +181,9 @@ uint64_t TokenFile::computed_hash() const {
   return add_to_hash(hash, std::as_bytes(documents_));
 }
 
-void TokenFile::verify() const {
+void TokenFile::verify(const Watch& watch) const {
   if (!data_hash_) return;
-  const uint64_t found = computed_hash();
+  const uint64_t found = computed_hash(watch);
   require(found == *data_hash_, "{}: its ids have the hash {:016x}, but {:016x} was written. The file is damaged.",
           path().string(), found, *data_hash_);
 }
