@@ -52,11 +52,12 @@ class Trainer {
   static SharedGradients shared_gradients(const TrainConfig& config, int64_t length, const Communicator* world);
 
   // The model, the optimizer and the clock as they were when the checkpoint was saved. On one process alone.
-  void restore(const fs::path& checkpoint, const CheckpointInfo& info);
+  void restore(const fs::path& checkpoint, const CheckpointInfo& info, const Watch& watch = {});
   // All ranks begin where rank 0 stands: with its weights, or those of a checkpoint that rank 0 has, and the moments.
   struct Start {
     fs::path checkpoint;
     const CheckpointInfo* info = nullptr;  // on rank 0; null: a new run
+    Watch watch{};                         // of reading it
   };
   void begin_together(const Start& start);
 
