@@ -428,8 +428,8 @@ void PrepareConfig::fields(Options& o) {
   o.add("allow-binary", allow_binary, "take files that do not look like text");
   o.group("tokenizer");
   o.add("tokenizer", tokenizer,
-        "byte, word, bpe, sentencepiece, or a file: tokenizer.json, vocab.json (with merges.txt), vocab.txt, "
-        "dict.txt, *.model");
+        fmt::format("{}, or a file: tokenizer.json, vocab.json (with merges.txt), vocab.txt, dict.txt, *.model",
+                    fmt::join(names_of(kTokenizerKinds), ", ")));
   o.add("vocab-size", vocab_size,
         "entries of a vocabulary built here; 0: 8192 for bpe and sentencepiece, all words for word");
   o.add("sentencepiece-model", sentencepiece_model, kSentencePieceModels, "kind of model that SentencePiece learns");
