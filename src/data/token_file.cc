@@ -178,6 +178,7 @@ uint64_t TokenFile::computed_hash(const Watch& watch) const {
     read(at, ids);
     for_each_stored(ids, width_for(vocab_size_), [&](auto bytes) { hash = add_to_hash(hash, bytes); });
   }
+  watch.at(1);
   return add_to_hash(hash, std::as_bytes(documents_));
 }
 

@@ -128,6 +128,7 @@ std::vector<std::vector<NormBounds>> norm_bounds(Context& context, Transformer& 
     bounds.push_back(layer.norm_bounds(context, input));
     input = layer.output_bound();
   }
+  watch.at(1);
   return bounds;
 }
 

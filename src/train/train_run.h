@@ -35,8 +35,8 @@ struct TrainEvents {
   std::function<void(const StepReport&)> on_step = [](const StepReport&) {};
   std::function<void(const std::string&)> on_note = [](const std::string&) {};
   std::function<bool()> should_stop = [] { return false; };
-  // Before training begins: of the text and of checkpoints, which are read whole. Stopped here, the call throws, and the run is
-  // as it was.
+  // Before training begins: of the text and of checkpoints, which are read whole, one after the other. Stopped here, the call
+  // throws, and the run is as it was.
   Watch reading{};
   // Mean loss over the first `tokens` tokens of the validation split, in windows of `length`, or nothing when asked to
   // stop; empty: no validation.
