@@ -83,8 +83,12 @@ ScoredStream Model::score_unbounded(const TextReader& read, const UnboundedConfi
   return longshot::score_unbounded(state_->context, state_->loaded, read, config, callbacks);
 }
 
-GeneratedStream Model::generate_unbounded(TextRequest request, const UnboundedConfig& config) {
-  return longshot::generate_unbounded(state_->context, state_->loaded, std::move(request), config);
+GeneratedStream Model::generate_unbounded(TextRequest request, const UnboundedConfig& config, const Watch& preparing) {
+  return longshot::generate_unbounded(state_->context, state_->loaded, std::move(request), config, preparing);
+}
+
+EvaluatedRun Model::evaluate(const EvaluationRequest& request, const RunEvaluationCallbacks& callbacks) {
+  return evaluate_run(state_->context, state_->loaded, request, callbacks);
 }
 
 void Model::run_with(const PositionSettings& settings) { state_->loaded.model->run_with(settings); }

@@ -6,6 +6,8 @@
 //   longshot::Model model = longshot::Model::load("run");
 //   std::vector<float> losses = model.score(model.encode("In the beginning"));    // nats per token
 //   std::string text = model.generate(model.encode("In the"), {.max_tokens = 20}).samples[0].text;
+//   auto tested = model.evaluate({.run = "run", .data = "tokens", .config = {.lengths = {256, 4096}}});
+//   longshot::export_gguf({.run = "run", .out = "run.gguf"});     // and export_hf, and back: import_model
 //
 //   longshot::ExperimentConfig config;                            // as `longshot compare`
 //   config.train.steps = 500;
@@ -28,7 +30,7 @@
 #include "base/version.h"
 #include "base/watch.h"              // Watch, Stopped
 #include "data/prepare.h"            // prepare
-#include "evaluate/evaluation.h"     // plan_evaluations, evaluate
+#include "evaluate/evaluate_run.h"   // evaluate_run, plan_evaluations, evaluate
 #include "experiment/experiment.h"   // run_experiment
 #include "generate/generator.h"      // GenerationConfig, Generated
 #include "generate/scheduler.h"      // Scheduler: many texts at once
@@ -36,6 +38,9 @@
 #include "generate/unbounded.h"      // UnboundedConfig, score_unbounded, generate_unbounded
 #include "kernels/attention_call.h"  // Attention: forward and backward on plain pointers
 #include "report/report.h"           // gather_results, write_report
+#include "run/export_gguf.h"         // export_gguf
+#include "run/export_hf.h"           // export_hf
+#include "run/import_model.h"        // import_model
 #include "run/loaded_model.h"        // load_model, for evaluate and Server
 #include "serve/server.h"            // Server: completions over HTTP
 #include "train/train_run.h"         // TrainRequest, TrainEvents
@@ -74,7 +79,9 @@ class Model {
   // The same of streams without end, in memory that stays the same.
   ScoredStream score_unbounded(const TextReader& read, const UnboundedConfig& config,
                                const ScoreStreamCallbacks& callbacks = {});
-  GeneratedStream generate_unbounded(TextRequest request, const UnboundedConfig& config);
+  GeneratedStream generate_unbounded(TextRequest request, const UnboundedConfig& config, const Watch& preparing = {});
+  // Losses at any lengths, recorded with the run: as `longshot eval`.
+  EvaluatedRun evaluate(const EvaluationRequest& request, const RunEvaluationCallbacks& callbacks = {});
   // Runs with a position method's options of running, e.g. alibi-scaling: see PositionSettings::running_fields.
   void run_with(const PositionSettings& settings);
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Who may include whom: a folder of src/ sees the folders listed here and itself. Also: no file above 500 lines.
+# Who may include whom: a folder of src/ sees the folders listed here and itself. Also: no file above 500 lines, and no type defined by two headers.
 set -euo pipefail
 cd "$1/src"
 declare -A may=(
@@ -9,7 +9,7 @@ declare -A may=(
   [model]="base kernels position"
   [data]="base dist"
   [dist]="base"
-  [formats]="base model"
+  [formats]="base position model"
   [run]="base kernels position model data formats"
   [generate]="base kernels position model data formats run"
   [train]="base kernels position model data dist run"
@@ -34,4 +34,7 @@ while read -r lines file; do
   [ "$file" = total ] && continue
   if [ "$lines" -gt 500 ]; then echo "$file has $lines lines; the ceiling is 500"; bad=1; fi
 done < <(cd .. && git ls-files 'src/*' 'tests/*.cc' 'tests/*.h' 'bench/*' 2>/dev/null | xargs -r wc -l || true)
+while read -r count name; do
+  if [ "$count" -gt 1 ]; then echo "$name is defined by more than one header"; bad=1; fi
+done < <(grep -rhoP --include=*.h '^(struct|union|class|enum( class)?) \K\w+(?=( final)?( : [^;]*)? \{)' . | sort | uniq -c)
 exit $bad

@@ -1,7 +1,9 @@
 // Words that stand for the values of an enumeration. A table of them stands beside each enumeration that users name.
 #pragma once
 #include <cstddef>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace longshot {
@@ -19,6 +21,15 @@ constexpr const char* name_of(const Choice<E> (&choices)[N], E value) {
     if (choice.value == value) return choice.name;
   }
   return "?";
+}
+
+// The value that a word stands for.
+template <class E, size_t N>
+constexpr std::optional<E> value_of(const Choice<E> (&choices)[N], std::string_view name) {
+  for (const Choice<E>& choice : choices) {
+    if (choice.name == name) return choice.value;
+  }
+  return {};
 }
 
 template <class E, size_t N>

@@ -41,6 +41,10 @@ class FieldWriter {
   void operator()(const char* key, E value, const Choice<E> (&choices)[N]) {
     object_[key] = name_of(choices, value);
   }
+  template <class E, size_t N>
+  void operator()(const char* key, std::optional<E> value, const Choice<E> (&choices)[N]) {
+    object_[key] = value ? Json(name_of(choices, *value)) : Json();
+  }
   void operator()(const char* key, bool value) { object_[key] = value; }
   void operator()(const char* key, int64_t value, CountRange) { object_[key] = value; }
   void operator()(const char* key, double value, Range) { object_[key] = finite(value); }
@@ -119,14 +123,12 @@ class FieldReader {
   }
   template <class E, size_t N>
   void operator()(const char* key, E& value, const Choice<E> (&choices)[N]) {
-    const Json& v = find(key);
-    const std::string word = text(key, v);
-    for (const Choice<E>& choice : choices) {
-      if (word != choice.name) continue;
-      value = choice.value;
-      return;
-    }
-    fail("{}: {} is {}, which is none of {}", where_, key, shown(v), fmt::join(names_of(choices), ", "));
+    value = chosen(key, find(key), choices);
+  }
+  template <class E, size_t N>
+  void operator()(const char* key, std::optional<E>& value, const Choice<E> (&choices)[N]) {
+    const Json* v = find_known(key);
+    value = v ? std::optional(chosen(key, *v, choices)) : std::nullopt;
   }
   void operator()(const char* key, std::optional<std::string>& value) {
     const Json* v = find_known(key);
@@ -236,6 +238,13 @@ class FieldReader {
   std::string text(const char* key, const Json& v) const {
     require(v.is_string(), "{}: {} must be text, not {}", where_, key, shown(v));
     return v.get<std::string>();
+  }
+  template <class E, size_t N>
+  E chosen(const char* key, const Json& v, const Choice<E> (&choices)[N]) const {
+    const std::optional<E> value = value_of(choices, text(key, v));
+    require(value.has_value(), "{}: {} is {}, which is none of {}", where_, key, shown(v),
+            fmt::join(names_of(choices), ", "));
+    return *value;
   }
   std::vector<double> numbers(const char* key, const Json& list) const {
     std::vector<double> values;

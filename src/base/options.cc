@@ -93,6 +93,16 @@ void bind_number(Option& o, T& field) {
   o.initial = o.get();
 }
 
+template <class T>
+void bind_number(Option& o, std::optional<T>& field) {
+  o.set = [name = o.name, &field](const std::string& text) {
+    field = text.empty() ? std::nullopt : std::optional(parse_number<T>(name, text));
+  };
+  o.get = [&field] { return field ? number_text(*field) : ""; };
+  o.toml = [&field] { return field ? toml_number(*field) : "\"\""; };
+  o.initial = o.get();
+}
+
 template <class T, class Parse, class Print>
 void bind_list(Option& o, std::vector<T>& field, Parse parse, Print print) {
   o.set = [name = o.name, &field, parse](const std::string& text) {
@@ -146,14 +156,11 @@ void Options::add(std::string name, double& f, std::string help) {
   bind_number(push(std::move(name), std::move(help), "float"), f);
 }
 
-void Options::add(std::string name, std::optional<double>& field, std::string help) {
-  Option& o = push(std::move(name), std::move(help), "float");
-  o.set = [name = o.name, &field](const std::string& text) {
-    field = text.empty() ? std::nullopt : std::optional(parse_number<double>(name, text));
-  };
-  o.get = [&field] { return field ? number_text(*field) : ""; };
-  o.toml = [&field] { return field ? toml_number(*field) : "\"\""; };
-  o.initial = o.get();
+void Options::add(std::string name, std::optional<double>& f, std::string help) {
+  bind_number(push(std::move(name), std::move(help), "float"), f);
+}
+void Options::add(std::string name, std::optional<int64_t>& f, std::string help) {
+  bind_number(push(std::move(name), std::move(help), "int"), f);
 }
 
 void Options::add(std::string name, bool& field, std::string help) {

@@ -49,7 +49,8 @@ class Options {
   void add(std::string name, uint64_t& field, std::string help);
   void add(std::string name, float& field, std::string help);
   void add(std::string name, double& field, std::string help);
-  void add(std::string name, std::optional<double>& field, std::string help);  // "" is none
+  void add(std::string name, std::optional<double>& field, std::string help);   // "" is none
+  void add(std::string name, std::optional<int64_t>& field, std::string help);  // the same
   void add(std::string name, std::string& field, std::string help);
   void add(std::string name, std::vector<int64_t>& field, std::string help);            // comma separated
   void add(std::string name, std::vector<double>& field, std::string help);             // comma separated

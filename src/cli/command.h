@@ -46,23 +46,9 @@ struct CommandEntry {
 // that the command works in.
 int run_command(const CommandEntry& entry, const std::vector<std::string>& argv, std::unique_ptr<Communicator>& world);
 
-// True once Ctrl-C or SIGTERM has come. The first asks for a clean end; the second ends at once.
 void flush_output();  // what was printed to stdout is written; a full disk is an Error
+// True once Ctrl-C or SIGTERM has come. The first asks for a clean end; the second ends at once.
 bool stop_requested();
 void catch_stop_signals();
-
-std::unique_ptr<Command> make_prepare_command();
-std::unique_ptr<Command> make_train_command();
-std::unique_ptr<Command> make_eval_command();
-std::unique_ptr<Command> make_compare_command();
-std::unique_ptr<Command> make_generate_command();
-std::unique_ptr<Command> make_score_command();
-std::unique_ptr<Command> make_serve_command();
-std::unique_ptr<Command> make_report_command();
-std::unique_ptr<Command> make_import_command();
-std::unique_ptr<Command> make_export_command();
-std::unique_ptr<Command> make_info_command();
-std::unique_ptr<Command> make_positions_command();
-std::unique_ptr<Command> make_bench_command();
 
 }  // namespace longshot

@@ -4,10 +4,8 @@
 #include "base/printable.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
-#include "data/token_set.h"
-#include "evaluate/evaluation.h"
+#include "evaluate/evaluate_run.h"
 #include "kernels/peak.h"
-#include "run/loaded_model.h"
 
 namespace longshot {
 namespace {
@@ -17,18 +15,19 @@ class EvalCommand : public Command {
   Arguments arguments() const override { return {"RUN", 1, 1}; }
 
   void options(Options& o) override {
-    o.add("data", data_, "token set, or a fairseq data-bin directory");
-    o.add("split", config_.split, "which part of it");
-    o.add("lengths", config_.lengths, "window lengths; empty: 1, 2, 4, .. 16 times the training length");
-    o.add("mode", config_.modes[0], kWindowModes, "how windows follow each other");
-    o.add("stride", config_.stride, "sliding: tokens scored per window; 0: a quarter of the length");
-    o.add("score", config_.scored, kScored,
+    o.add("data", request_.data, "token set, or a fairseq data-bin directory");
+    EvaluationConfig& config = request_.config;
+    o.add("split", config.split, "which part of it");
+    o.add("lengths", config.lengths, "window lengths; empty: 1, 2, 4, .. 16 times the training length");
+    o.add("mode", config.modes[0], kWindowModes, "how windows follow each other");
+    o.add("stride", config.stride, "sliding: tokens scored per window; 0: a quarter of the length");
+    o.add("score", config.scored, kScored,
           "same: as many tokens as all lengths cut into whole windows, so that every length scores the same; all: the "
           "whole split, as the reference does");
-    o.add("max-tokens", config_.max_tokens, "score at most this many tokens; 0: all");
-    o.add("batch-tokens", config_.batch_tokens, "tokens run at once");
+    o.add("max-tokens", config.max_tokens, "score at most this many tokens; 0: all");
+    o.add("batch-tokens", config.batch_tokens, "tokens run at once");
     o.add("json", json_, "write the results to this file");
-    o.add("losses", losses_, "write every scored token's loss to this file, .csv or .safetensors");
+    o.add("losses", request_.losses, "write every scored token's loss to this file, .csv or .safetensors");
     model_.fields(o);
     options_ = &o;
   }
@@ -36,36 +35,24 @@ class EvalCommand : public Command {
   bool works_in_ranks() const override { return true; }
 
   int run() override {
-    require_usage(!data_.empty(), "longshot eval needs --data DIR, a token set made by `longshot prepare`");
+    request_.run = args[0];
     if (!world().is_root()) progress_.mute();
     world().on_root([this] {
-      for (const std::string& file : {json_, losses_})
-        if (!file.empty()) require_writable(file);
+      request_.validate();
+      if (!json_.empty()) require_writable(json_);
     });
-    require_usage(losses_.empty() || losses_.ends_with(".csv") || losses_.ends_with(".safetensors"),
-                  "--losses {}: the file must end in .csv or .safetensors", losses_);
     model_.validate();
     if (model_.threads == 0 && !world().is_alone()) model_.threads = threads_of_rank(world());
-    const TokenSet set(data_);
     ModelSession session(model_, args[0], progress_);
-    const LoadedModel& loaded = session.loaded;
-    require_same_tokenizer(set, vocabulary_of(loaded.info, loaded.dir, args[0]));
-    const TokenFile& stream = set.split(config_.split);
-    EvaluationPlan plan = plan_evaluations(config_, reach_of(*loaded.model), stream);
-    plan.world = &world();
-    stream.verify();
-    agree(stream, session);
-    print_heading(loaded, plan);
-    const Evaluated evaluated =
-        evaluate(session.context, {*loaded.model, loaded.info.weights, loaded.info.step}, stream, plan, callbacks());
+    const auto [evaluated, line] =
+        evaluate_run(session.context, session.loaded, request_, callbacks(session), &world());
     if (!evaluated.finished) {
       progress_.note("stopped; nothing is recorded");
       return 1;
     }
     if (!world().is_root()) return 0;
-    print_decomposition(plan, evaluated);
-    record(loaded, evaluated);
-    if (!losses_.empty()) write_losses(losses_, stream, evaluated.losses, watched(progress_, "writing the losses"));
+    print_decomposition(evaluated);
+    if (!json_.empty()) write_json(json_, line.to_json());
     return 0;
   }
 
@@ -77,9 +64,15 @@ class EvalCommand : public Command {
                        {"the way of calculating", arithmetic(session.context)}});
   }
 
-  EvaluationCallbacks callbacks() {
-    EvaluationCallbacks callbacks;
+  RunEvaluationCallbacks callbacks(const ModelSession& session) {
+    RunEvaluationCallbacks callbacks;
     callbacks.should_stop = stop_requested;
+    callbacks.reading = watched(progress_, "reading the text");
+    callbacks.writing = watched(progress_, "writing the losses");
+    callbacks.on_start = [this, &session](const TokenFile& stream, const EvaluationPlan& plan) {
+      agree(stream, session);
+      print_heading(session.loaded, plan);
+    };
     callbacks.on_progress = [this](const EvaluationCallbacks::Progress& p) { progress_.show(evaluation_text(p)); };
     callbacks.on_done = [this](const EvaluationCallbacks::Done& done) {
       progress_.clear();
@@ -95,7 +88,7 @@ class EvalCommand : public Command {
                plan.train_length, plan.scaling ? ", run with " : "", plan.scaling.value_or(""));
     if (!plan.evaluations.empty()) {
       fmt::print("{} tokens of '{}' scored at every length, {}\n\n", plan.evaluations[0].tokens, plan.split,
-                 name_of(kWindowModes, config_.modes[0]));
+                 name_of(kWindowModes, request_.config.modes[0]));
     }
     for (const int64_t length : plan.undefined) {
       fmt::print("{:>8} {:>8} position method '{}' is not defined beyond {}\n", length, "-", loaded.info.model.position,
@@ -120,12 +113,12 @@ class EvalCommand : public Command {
     flush_output();
   }
 
-  static void print_decomposition(const EvaluationPlan& plan, const Evaluated& evaluated) {
+  void print_decomposition(const Evaluated& evaluated) const {
     if (evaluated.decomposition.empty()) return;
     fmt::print(
         "\nwhere the difference to length {} comes from (nats per token, standard errors over stretches of the text)\n"
         "{:>8} {:>20} {:>20} {:>20}\n",
-        plan.train_length, "length", "total", "curse relief", "context beyond");
+        train_length_, "length", "total", "curse relief", "context beyond");
     const auto term = [](double value, const OptionalNumber& error) {
       return fmt::format("{:+.5f} +- {}", value, error ? fmt::format("{:.5f}", *error) : "?");
     };
@@ -135,20 +128,8 @@ class EvalCommand : public Command {
     }
   }
 
-  // As --json's object, and as a line of the run's own records.
-  void record(const LoadedModel& loaded, const Evaluated& evaluated) const {
-    const EvaluationLine line{.model = args[0],
-                              .position = loaded.info.model.position,
-                              .train_length = loaded.info.model.length,
-                              .results = evaluated.records,
-                              .per_position = evaluated.per_position,
-                              .decomposition = evaluated.decomposition};
-    if (!json_.empty()) write_json(json_, line.to_json());
-    if (fs::exists(RunDir(args[0]).config())) append_record(RunDir(args[0]).evals(), line.to_json());
-  }
-
-  std::string data_, json_, losses_;
-  EvaluationConfig config_;
+  EvaluationRequest request_;
+  std::string json_;
   ModelOptions model_;
   Options* options_ = nullptr;
   int64_t train_length_ = 0;

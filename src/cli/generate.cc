@@ -80,10 +80,12 @@ class GenerateCommand : public Command {
   }
 
   int stream(ModelSession& session, const std::string& text, const std::vector<int32_t>& prompt) const {
+    Progress progress;
     TextRequest request{.prompt = prompt, .config = config_, .should_stop = stop_requested};
     Echo echo{text};
     std::string held_back;
     request.on_token = [&](const MadeToken& t) {
+      progress.clear();
       if (!json_) return echo.show(t.text);
       fmt::print("{}\n", dump_json(Json{{"id", t.token.id}, {"log_probability", t.token.log_p}, {"text", t.text}}));
     };
@@ -91,8 +93,9 @@ class GenerateCommand : public Command {
       if (!json_) echo.show(rest);
       held_back = rest;
     };
-    fmt::print(stderr, "{}\n", unbounded_.announcement(session.loaded));
-    const GeneratedStream made = generate_unbounded(session.context, session.loaded, std::move(request), unbounded_);
+    progress.note(unbounded_.announcement(session.loaded));
+    const GeneratedStream made = generate_unbounded(session.context, session.loaded, std::move(request), unbounded_,
+                                                    watched(progress, "bounding what keys can matter"));
     if (json_) {
       fmt::print("{}\n", dump_json(Json{{"model", args[0]},
                                         {"prompt_tokens", prompt.size()},

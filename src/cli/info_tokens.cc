@@ -9,6 +9,7 @@
 #include "base/records.h"
 #include "data/data_bin.h"
 #include "data/token_set.h"
+#include "data/token_set_dir.h"
 #include "data/utf8.h"
 
 namespace longshot {
@@ -138,7 +139,7 @@ bool print_token_info(const fs::path& path, bool json) {
     for (const auto& [name, split] : splits.items()) print_split(name, split);
     return true;
   }
-  if (fs::is_regular_file(path) && path.extension() == ".tokens") {
+  if (fs::is_regular_file(path) && path.extension() == TokenSetDir::kEnding) {
     const Json split = split_json(TokenFile(path), nullptr);
     json ? fmt::print("{}\n", dump_json(split, 2)) : print_split(path.string(), split);
     return true;

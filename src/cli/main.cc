@@ -12,6 +12,21 @@
 #include "cli/command.h"
 
 namespace longshot {
+
+std::unique_ptr<Command> make_prepare_command();
+std::unique_ptr<Command> make_train_command();
+std::unique_ptr<Command> make_eval_command();
+std::unique_ptr<Command> make_compare_command();
+std::unique_ptr<Command> make_generate_command();
+std::unique_ptr<Command> make_score_command();
+std::unique_ptr<Command> make_serve_command();
+std::unique_ptr<Command> make_report_command();
+std::unique_ptr<Command> make_import_command();
+std::unique_ptr<Command> make_export_command();
+std::unique_ptr<Command> make_info_command();
+std::unique_ptr<Command> make_positions_command();
+std::unique_ptr<Command> make_bench_command();
+
 namespace {
 
 constexpr CommandEntry kCommands[] = {

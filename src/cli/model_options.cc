@@ -7,8 +7,14 @@ namespace longshot {
 
 namespace {
 
-constexpr Choice<std::optional<WeightType>> kStored[] = {
-    {"auto", {}}, {"f32", WeightType::kF32}, {"bf16", WeightType::kBf16}, {"int8", WeightType::kInt8}};
+// kWeightTypes, or none.
+struct StoredChoices {
+  Choice<std::optional<WeightType>> all[1 + std::size(kWeightTypes)]{{"auto", {}}};
+  StoredChoices() {
+    for (size_t i = 0; i < std::size(kWeightTypes); ++i) all[i + 1] = {kWeightTypes[i].name, kWeightTypes[i].value};
+  }
+};
+const StoredChoices kStored;
 
 }  // namespace
 
@@ -16,7 +22,7 @@ void ModelOptions::fields(Options& o) {
   o.add("attention-epsilon", epsilon, "far keys left out below this share of attention; empty: the model's own");
   o.add("precision", precision, kPrecisions, "of the numbers that are multiplied, whatever the model was trained in");
   position.running_fields(o);
-  o.add("weights", weights, kStored,
+  o.add("weights", weights, kStored.all,
         "how matrices are stored: half and a quarter of the memory, and the faster text comes; auto: as --precision, "
         "and what an import has in 16 bits stays in its file");
   o.add("threads", threads, "0: all cores, shared with other runs on this machine");

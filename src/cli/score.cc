@@ -68,6 +68,7 @@ class ScoreCommand : public Command {
   int stream(ModelSession& session, Progress& progress) {
     ScoreStreamCallbacks callbacks;
     callbacks.should_stop = stop_requested;
+    callbacks.preparing = watched(progress, "bounding what keys can matter");
     callbacks.on_token = [&](int64_t index, const ScoredToken& t) {
       if (summary_) return;
       progress.clear();

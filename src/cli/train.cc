@@ -45,6 +45,7 @@ class TrainCommand : public Command {
     if (dry_run_) return report_costs(context);
     catch_stop_signals();
     Progress progress;
+    if (!world().is_root()) progress.mute();
     const double peak = measure_peak_flops(context);
     const TrainResult result = train_run(context, request_, events(context, progress, peak), &world());
     if (!result.finished) {
@@ -63,6 +64,7 @@ class TrainCommand : public Command {
     TrainEvents e;
     e.should_stop = stop_requested;
     e.validate = validation(context, stop_requested, &world());
+    e.reading = watched(progress, "reading");
     if (!world().is_root()) return e;
     e.on_start = [&context, &progress, peak, this](const Trainer& trainer, Transformer& model, int64_t step) {
       progress.note(fmt::format(

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "data/bpe_model.h"
 #include "data/gpt2_split.h"
+#include "data/token_set_dir.h"
 #include "data/tokenizers.h"
 
 namespace longshot {
@@ -135,7 +136,7 @@ class BpeTokenizer : public Tokenizer {
     int32_t start, end;
   };
   BpeTokenizer(std::string json, std::vector<std::string> texts, Ends ends, BpeModel model)
-      : Tokenizer("tokenizer.json", std::move(json)), texts_(std::move(texts)), ends_(ends), model_(std::move(model)) {}
+      : Tokenizer(kHfTokenizerFile, std::move(json)), texts_(std::move(texts)), ends_(ends), model_(std::move(model)) {}
   std::string_view name() const override { return "bpe"; }
   int vocab_size() const override { return static_cast<int>(texts_.size()); }
   int32_t start_id() const override { return ends_.start; }

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "data/token_set_dir.h"
 #include "data/tokenizers.h"
 #include "data/utf8.h"
 
@@ -18,7 +19,7 @@ class ByteEncoder : public Encoder {
 
 class ByteTokenizer : public Tokenizer {
  public:
-  ByteTokenizer() : Tokenizer("tokenizer.byte.json", "{\"type\": \"byte\"}\n") {}
+  ByteTokenizer() : Tokenizer(kByteTokenizerFile, "{\"type\": \"byte\"}\n") {}
   std::string_view name() const override { return "byte"; }
   int vocab_size() const override { return 256; }
   int32_t start_id() const override { return '\n'; }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,25 +35,24 @@ struct DocumentConfig {
 
 struct DocumentInput {
   fs::path path;
-  std::string name;    // for messages
-  uint64_t bytes = 0;  // of the file, as TextInput::raw_position counts them
-  int split = 0;       // every document of the file; kBySeed: chosen by number
+  std::string name;              // for messages
+  uint64_t bytes = 0;            // of the file, as TextInput::raw_position counts them
+  std::optional<int> split = 0;  // every document of the file; none: chosen by number
   // Where the file itself is cut into splits 0, 1, 2: at the first line that starts at or behind these bytes
   // of its text.
   std::vector<uint64_t> cuts;
   std::function<std::unique_ptr<TextInput>()> opener;  // of text that is not a file's; else open_text(path)
 
   std::unique_ptr<TextInput> open() const { return opener ? opener() : open_text(path); }
-  static constexpr int kBySeed = -1;
 };
 
 // A document, or a part of one: [begin, end) of a chunk's text.
 struct Segment {
   size_t begin = 0, end = 0;
   bool starts = false, ends = false;  // the document
-  int split = 0;
-  uint64_t number = 0;  // of the document, from 0
-  uint64_t line = 0;    // of .jsonl: for messages, from 1
+  std::optional<int> split = 0;       // as the input has it
+  uint64_t number = 0;                // of the document, from 0
+  uint64_t line = 0;                  // of .jsonl: for messages, from 1
 };
 
 struct Chunk {

@@ -64,7 +64,8 @@ std::string cut_name(const JsonTree& json) {
 }
 
 GgmlVocabulary of_bytes() {
-  GgmlVocabulary out{.model = "gpt2", .pre = "gpt-2", .tokens = {}, .types = std::vector<int32_t>(256, 1)};
+  GgmlVocabulary out{
+      .model = GgmlVocabulary::Model::kGpt2, .pre = "gpt-2", .tokens = {}, .types = std::vector<int32_t>(256, 1)};
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
     out.tokens.push_back(byte_level_text({&c, 1}));
@@ -108,7 +109,8 @@ std::optional<GgmlVocabulary> of_pieces(const Tokenizer& tokenizer, const JsonTr
   const JsonTree& model = json["model"];
   if (!model.value("byte_fallback", false) || !json.value("pre_tokenizer", JsonTree()).is_null()) return {};
   const Vocabulary vocabulary = read_vocabulary(json, tokenizer.file_name());
-  GgmlVocabulary out{.model = "llama", .pre = "default", .tokens = vocabulary.tokens, .types = {}};
+  GgmlVocabulary out{
+      .model = GgmlVocabulary::Model::kLlama, .pre = "default", .tokens = vocabulary.tokens, .types = {}};
   out.types.assign(out.tokens.size(), GgmlVocabulary::kNormal);
   for (const AddedToken& token : vocabulary.added)
     out.types[static_cast<size_t>(token.id)] = token.special ? GgmlVocabulary::kControl : GgmlVocabulary::kUser;
@@ -142,7 +144,7 @@ GgmlVocabulary of_bpe(const Tokenizer& tokenizer) {
     fail_usage("GGUF: the tokenizer normalises text ({}), which llama.cpp does not do in this way",
                json["normalizer"].value("type", ""));
   }
-  GgmlVocabulary out{.model = "gpt2", .pre = cut_name(json), .tokens = {}, .types = {}};
+  GgmlVocabulary out{.model = GgmlVocabulary::Model::kGpt2, .pre = cut_name(json), .tokens = {}, .types = {}};
   Vocabulary vocabulary = read_vocabulary(json, tokenizer.file_name());
   out.types.assign(vocabulary.tokens.size(), GgmlVocabulary::kNormal);
   for (const AddedToken& token : vocabulary.added)
@@ -192,19 +194,17 @@ JsonTree merges_of_scores(const GgmlVocabulary& v, const std::unordered_map<std:
 
 void check(const GgmlVocabulary& v, const std::string& origin) {
   const auto count = static_cast<int64_t>(v.tokens.size());
-  require(v.model == "gpt2" || v.model == "llama",
-          "{}: the tokenizer '{}' (tokenizer.ggml.model) is not supported (gpt2, llama)", origin, printable(v.model));
   require(count > 0, "{}: there are no tokens (tokenizer.ggml.tokens)", origin);
   require(v.types.empty() || v.types.size() == v.tokens.size(), "{}: {} tokens, but {} types", origin, count,
           v.types.size());
-  require(v.model == "gpt2" || v.scores.size() == v.tokens.size(), "{}: {} tokens, but {} scores", origin, count,
-          v.scores.size());
+  require(v.model == GgmlVocabulary::Model::kGpt2 || v.scores.size() == v.tokens.size(), "{}: {} tokens, but {} scores",
+          origin, count, v.scores.size());
   for (const float score : v.scores) require(score == score, "{}: a token's score is not a number", origin);
   for (const auto& id : {v.start, v.end, v.unknown})
     require(!id || (*id >= 0 && *id < count), "{}: a special token is {}, of {}", origin, id.value_or(0), count);
   for (const std::string& token : v.tokens) {
-    require(v.model == "gpt2" || token.size() <= kLongestPiece, "{}: a token has {} bytes; at most {} are taken",
-            origin, token.size(), kLongestPiece);
+    require(v.model == GgmlVocabulary::Model::kGpt2 || token.size() <= kLongestPiece,
+            "{}: a token has {} bytes; at most {} are taken", origin, token.size(), kLongestPiece);
     require(find_invalid_utf8(token).bytes == 0, "{}: the token '{}' is not UTF-8", origin, printable(token));
   }
 }
@@ -255,7 +255,7 @@ std::string ggml_tokenizer_json(const GgmlVocabulary& v, const std::string& orig
     require(ids.emplace(v.tokens[id], id).second, "{}: the token '{}' has two ids", origin, printable(v.tokens[id]));
     vocab[v.tokens[id]] = id;
   }
-  if (v.model == "llama") {
+  if (v.model == GgmlVocabulary::Model::kLlama) {
     JsonTree json = byte_level_bpe(std::move(vocab), merges_of_scores(v, ids), added_tokens(v));
     make_characters(json, v);
     set_start(json, v);

@@ -4,13 +4,16 @@
 #include <string>
 #include <vector>
 
+#include "base/choice.h"
 #include "data/tokenizer.h"
 
 namespace longshot {
 
 struct GgmlVocabulary {
   enum Type : int32_t { kNormal = 1, kUnknown, kControl, kUser, kUnused, kByte };
-  std::string model;                // "gpt2": bytes in stand-ins, merges; "llama": characters, scores
+  enum class Model { kGpt2, kLlama };  // bytes in stand-ins, merges; characters, scores
+  static constexpr Choice<Model> kModels[] = {{"gpt2", Model::kGpt2}, {"llama", Model::kLlama}};
+  Model model = Model::kGpt2;
   std::string pre;                  // of gpt2: how text is cut
   std::vector<std::string> tokens;  // by id
   std::vector<int32_t> types;       // Type of each; empty: all normal

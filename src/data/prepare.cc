@@ -1,5 +1,7 @@
 #include "data/prepare.h"
 
+#include <fmt/ranges.h>
+
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -12,6 +14,7 @@
 #include "data/json_lines.h"
 #include "data/prepare_output.h"
 #include "data/prepare_sources.h"
+#include "data/token_set_dir.h"
 #include "data/tokenizer_training.h"
 #include "data/tokenizers.h"
 #include "data/utf8.h"
@@ -47,7 +50,7 @@ class Job {
   Json identity() const;
   void begin();
   void make_tokenizer();
-  void train_tokenizer();
+  void train_tokenizer(TokenizerKind kind);
   void open_writers();
   void join();
   void encode();
@@ -118,17 +121,13 @@ Json Job::identity() const {
   Json files = Json::array();
   for (const DocumentInput& input : sources_.inputs()) {
     const auto time = fs::last_write_time(input.path).time_since_epoch().count();
-    files.push_back({printable(input.name), input.split, input.bytes, time});
+    files.push_back({printable(input.name), input.split ? Json(*input.split) : Json(), input.bytes, time});
   }
-  Options options;
-  PrepareConfig config = config_;
-  config.fields(options);
   Json values;
-  for (const Option& o : options.all()) {
-    if (o.name != "out" && o.name != "overwrite") values[o.name] = printable(o.get());
+  for (const auto& [name, value] : option_values(config_)) {
+    if (name != "out" && name != "overwrite") values[name] = printable(value);
   }
-  if (fs::is_regular_file(sources_.tokenizer()))
-    values["tokenizer-file"] = checksum(MappedFile(sources_.tokenizer()));
+  if (fs::is_regular_file(sources_.tokenizer())) values["tokenizer-file"] = checksum(MappedFile(sources_.tokenizer()));
   return {{"version", version()}, {"format", 2}, {"files", files}, {"options", values}};
 }
 
@@ -182,24 +181,24 @@ void Job::make_tokenizer() {
     tokenizer_ = load_tokenizer(output_->partial());
     return;
   }
-  const std::string& kind = sources_.tokenizer();
-  if (kind == "byte") {
+  const std::string& wanted = sources_.tokenizer();
+  const std::optional<TokenizerKind> kind = value_of(kTokenizerKinds, wanted);
+  if (kind == TokenizerKind::kByte) {
     tokenizer_ = byte_tokenizer();
-  } else if (is_trained_kind(kind)) {
-    train_tokenizer();
+  } else if (kind) {
+    train_tokenizer(*kind);
   } else {
-    require_usage(fs::exists(kind),
-                  "--tokenizer {}: neither a kind of tokenizer (byte, word, bpe, sentencepiece) nor a file", kind);
-    tokenizer_ = load_tokenizer(kind);
+    require_usage(fs::exists(wanted), "--tokenizer {}: neither a kind of tokenizer ({}) nor a file", wanted,
+                  fmt::join(names_of(kTokenizerKinds), ", "));
+    tokenizer_ = load_tokenizer(wanted);
   }
   tokenizer_->save(output_->partial());
   job_["tokenizer"] = tokenizer_->file_name();
   output_->save(job_);
 }
 
-void Job::train_tokenizer() {
-  const auto trainer =
-      make_trainer({config_.tokenizer, config_.vocab_size, config_.sentencepiece_model}, context_.threads());
+void Job::train_tokenizer(TokenizerKind kind) {
+  const auto trainer = make_trainer({kind, config_.vocab_size, config_.sentencepiece_model}, context_.threads());
   Documents reader = documents([&](std::string_view text) { return trainer->cut(text); });
   for_each_batch(
       context_, reader, batch_size(context_.threads()),
@@ -249,7 +248,7 @@ void Job::open_writers() {
   for (size_t s = 0; s < writers_.size(); ++s) {
     if (!sources_.wanted(s)) continue;
     const std::string& name = sources_.splits()[s];
-    const fs::path path = output_->partial() / (name + ".tokens");
+    const fs::path path = TokenSetDir(output_->partial()).split(name);
     if (!resumed) {
       writers_[s] = std::make_unique<TokenWriter>(path, meta);
       continue;
@@ -377,6 +376,7 @@ PrepareResult Job::finish() {
       require(writers_[s]->counts().tokens > 0, "the {} split has no text: {}", sources_.splits()[s],
               sources_.advice());
   }
+  const TokenSetDir set(output_->partial());
   Json splits;
   for (size_t s = 0; s < writers_.size(); ++s) {
     if (!writers_[s]) continue;
@@ -384,7 +384,7 @@ PrepareResult Job::finish() {
     const std::string& name = sources_.splits()[s];
     result.splits.push_back({name, writers_[s]->finish()});
     splits[name] = to_json(result.splits.back().counts);
-    splits[name]["data_hash"] = fmt::format("{:016x}", TokenFile(output_->partial() / (name + ".tokens")).data_hash());
+    splits[name]["data_hash"] = fmt::format("{:016x}", TokenFile(set.split(name)).data_hash());
   }
   Json meta{{"format", 1},
             {"longshot", version()},
@@ -398,7 +398,7 @@ PrepareResult Job::finish() {
   for (const DocumentInput& input : sources_.inputs()) files.push_back(printable(input.name));
   meta["files"] = files;
   if (invalid_bytes_ > 0) meta["invalid_utf8"] = {{"bytes", invalid_bytes_}, {"first", first_invalid_}};
-  write_json(output_->partial() / "meta.json", meta);
+  write_json(set.meta(), meta);
   for (const fs::path& file : spooled_) fs::remove(file);
   go_on("writing", total_bytes_);
   output_->publish_set();
@@ -428,8 +428,8 @@ void PrepareConfig::fields(Options& o) {
   o.add("allow-binary", allow_binary, "take files that do not look like text");
   o.group("tokenizer");
   o.add("tokenizer", tokenizer,
-        "byte, word, bpe, sentencepiece, or a file: tokenizer.json, vocab.json (with merges.txt), vocab.txt, "
-        "dict.txt, *.model");
+        fmt::format("{}, or a file: tokenizer.json, vocab.json (with merges.txt), vocab.txt, dict.txt, *.model",
+                    fmt::join(names_of(kTokenizerKinds), ", ")));
   o.add("vocab-size", vocab_size,
         "entries of a vocabulary built here; 0: 8192 for bpe and sentencepiece, all words for word");
   o.add("sentencepiece-model", sentencepiece_model, kSentencePieceModels, "kind of model that SentencePiece learns");

@@ -9,12 +9,10 @@
 
 #include "base/error.h"
 #include "base/printable.h"
-#include "data/utf8.h"
+#include "data/token_set_dir.h"
 
 namespace longshot {
 namespace {
-
-constexpr const char *kJobFile = "job.json", *kMetaFile = "meta.json";
 
 // The object in a file; null if there is none.
 Json object_in(const fs::path& path) {
@@ -34,26 +32,16 @@ bool is_meta(const fs::path& path) {
 
 bool is_job(const fs::path& path) { return object_in(path).contains("identity"); }
 
-// A directory of ours is known by its meta.json or job.json; in one, what is ours is known by its name.
-bool is_our_name(std::string_view name) {
-  if (name.find(".tmp") != std::string_view::npos) name = name.substr(0, name.find(".tmp"));
-  if (name.ends_with(".documents")) name.remove_suffix(std::string_view(".documents").size());
-  for (const char* known :
-       {kJobFile, kMetaFile, "tokenizer.byte.json", "tokenizer.dict.txt", "tokenizer.json", "tokenizer.model"}) {
-    if (name == known) return true;
-  }
-  return name.ends_with(".tokens") || name.starts_with("pipe-");
-}
-
-// The files of a directory that Longshot did not make.
+// The files of a directory that Longshot did not make. One of ours is known by its meta.json or job.json; in it, what is ours
+// is known by its name.
 std::vector<std::string> foreign_files(const fs::path& dir) {
-  const bool ours = is_meta(dir / kMetaFile) || is_job(dir / kJobFile);
+  const bool ours = is_meta(TokenSetDir(dir).meta()) || is_job(TokenSetDir(dir).job());
   std::vector<std::string> foreign;
   for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
     const std::string name = entry.path().filename().string();
     const bool plain = fs::is_regular_file(entry.symlink_status());
-    const bool first = name.starts_with(std::string(kJobFile) + ".tmp");  // killed before there was anything else
-    if (!plain || !(first || (ours && is_our_name(name)))) foreign.push_back(printable(name));
+    const bool first = TokenSetDir::is_first_name(name);  // killed before there was anything else
+    if (!plain || !(first || (ours && TokenSetDir::is_name(name)))) foreign.push_back(printable(name));
   }
   std::ranges::sort(foreign);
   if (foreign.size() > 5) foreign.resize(5), foreign.emplace_back("..");
@@ -62,12 +50,12 @@ std::vector<std::string> foreign_files(const fs::path& dir) {
 
 // REQUIRES: it has no foreign files. What tells that it is ours goes last.
 void remove_ours(const fs::path& dir) {
+  const TokenSetDir set(dir);
   for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
-    const fs::path name = entry.path().filename();
-    if (name != kMetaFile && name != kJobFile) fs::remove(entry.path());
+    if (entry.path() != set.meta() && entry.path() != set.job()) fs::remove(entry.path());
   }
-  fs::remove(dir / kMetaFile);
-  fs::remove(dir / kJobFile);
+  fs::remove(set.meta());
+  fs::remove(set.job());
 }
 
 fs::path full_path(const fs::path& out) {
@@ -108,7 +96,7 @@ PrepareOutput::PrepareOutput(const PreparePlace& place, bool overwrite)
           partial_.string(), fmt::join(foreign, ", "));
 }
 
-fs::path PrepareOutput::job_file() const { return partial_ / kJobFile; }
+fs::path PrepareOutput::job_file() const { return TokenSetDir(partial_).job(); }
 
 void PrepareOutput::require_replaceable() const {
   const fs::file_status status = fs::symlink_status(out_);

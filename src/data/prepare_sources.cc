@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "data/data_bin.h"
 #include "data/recipe.h"
+#include "data/token_set_dir.h"
 
 namespace longshot {
 namespace {
@@ -45,7 +46,7 @@ void PrepareSources::check() const {
 }
 
 void PrepareSources::list_files(const std::vector<fs::path>& leave_out) {
-  const auto add = [&](const std::vector<std::string>& names, int split) {
+  const auto add = [&](const std::vector<std::string>& names, std::optional<int> split) {
     for (const fs::path& path : expand_inputs(names, leave_out, [&] { check(); })) {
       inputs_.push_back({.path = path,
                          .name = path == "-" ? kStandardInput : path.string(),
@@ -58,7 +59,7 @@ void PrepareSources::list_files(const std::vector<fs::path>& leave_out) {
   add(config_.train, 0);
   add(config_.valid, 1);
   add(config_.test, 2);
-  add(config_.inputs, DocumentInput::kBySeed);
+  add(config_.inputs, std::nullopt);
 }
 
 // Its text, words apart by a space: encoding gives back the ids, and documents, words and bytes are found on the way.
@@ -117,7 +118,7 @@ std::vector<fs::path> PrepareSources::spool_pipes(const fs::path& dir) {
   std::vector<fs::path> spooled;
   for (DocumentInput& input : inputs_) {
     if (fs::is_regular_file(input.path)) continue;
-    const fs::path pipe = std::exchange(input.path, dir / fmt::format("pipe-{}", spooled.size()));
+    const fs::path pipe = std::exchange(input.path, TokenSetDir(dir).pipe(spooled.size()));
     spool(pipe, input.path, [&](uint64_t bytes) {
       hooks_.progress({"reading", bytes, 0});
       check();
@@ -186,7 +187,7 @@ void PrepareSources::cut_by_number(const std::vector<uint64_t>& numbers) {
 }
 
 size_t PrepareSources::split_of(const Segment& segment) const {
-  if (segment.split != DocumentInput::kBySeed) return static_cast<size_t>(segment.split);
+  if (segment.split) return static_cast<size_t>(*segment.split);
   if (!number_cuts_.empty()) return segment.number < number_cuts_[0] ? 0 : segment.number < number_cuts_[1] ? 1 : 2;
   const double u = uniform01(random_bits(config_.seed, Stream::kData, segment.number));
   size_t split = u < config_.split[0] ? 0 : u < config_.split[0] + config_.split[1] ? 1 : 2;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "data/sentencepiece_check.h"
+#include "data/token_set_dir.h"
 #include "data/tokenizers.h"
 
 namespace longshot {
@@ -58,7 +59,7 @@ class SentencePieceEncoder : public Encoder {
 class SentencePieceTokenizer : public Tokenizer {
  public:
   SentencePieceTokenizer(std::string model, const std::string& origin)
-      : Tokenizer("tokenizer.model", std::move(model)) {
+      : Tokenizer(kSentencePieceFile, std::move(model)) {
     const auto status = model_.LoadFromSerializedProto(checked_sentencepiece_model(file(), origin));
     require(status.ok() && model_.GetPieceSize() > 0, "{}: not a SentencePiece model ({})", origin, status.ToString());
     const auto known = [&](const char* piece) {

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "data/token_set_dir.h"
 
 namespace longshot {
 namespace {
@@ -53,7 +54,6 @@ auto with_type(IdType type, F&& f) {
 uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 
 fs::path aside_of(fs::path path) { return path += ".tmp"; }
-fs::path documents_of(fs::path path) { return path += ".documents.tmp"; }
 
 int width_for(int vocab_size) { return vocab_size <= 65536 ? 2 : 4; }
 
@@ -169,20 +169,22 @@ void TokenFile::read(int64_t first, std::span<int32_t> out) const {
   });
 }
 
-uint64_t TokenFile::computed_hash() const {
+uint64_t TokenFile::computed_hash(const Watch& watch) const {
   uint64_t hash = 0;
   std::vector<int32_t> ids(std::min<size_t>(counts_.tokens, 1 << 16));
   for (int64_t at = 0; at < size(); at += static_cast<int64_t>(ids.size())) {
+    watch.at(static_cast<double>(at) / static_cast<double>(size()));
     ids.resize(static_cast<size_t>(std::min<int64_t>(size() - at, 1 << 16)));
     read(at, ids);
     for_each_stored(ids, width_for(vocab_size_), [&](auto bytes) { hash = add_to_hash(hash, bytes); });
   }
+  watch.at(1);
   return add_to_hash(hash, std::as_bytes(documents_));
 }
 
-void TokenFile::verify() const {
+void TokenFile::verify(const Watch& watch) const {
   if (!data_hash_) return;
-  const uint64_t found = computed_hash();
+  const uint64_t found = computed_hash(watch);
   require(found == *data_hash_, "{}: its ids have the hash {:016x}, but {:016x} was written. The file is damaged.",
           path().string(), found, *data_hash_);
 }
@@ -194,7 +196,8 @@ const fs::path& unfinished(const fs::path& path) {
   if (!fs::exists(path)) return path;
   const TokenFile file(path);
   const auto documents = std::as_bytes(file.documents());
-  write_atomically(documents_of(path), {reinterpret_cast<const char*>(documents.data()), documents.size()});
+  write_atomically(TokenSetDir::documents_of(path),
+                   {reinterpret_cast<const char*>(documents.data()), documents.size()});
   publish(path, aside_of(path));
   return path;
 }
@@ -206,7 +209,7 @@ TokenWriter::TokenWriter(const fs::path& path, Meta meta)
       meta_(meta),
       width_(width_for(meta.vocab_size)),
       out_(aside_of(path)),
-      documents_(documents_of(path)) {
+      documents_(TokenSetDir::documents_of(path)) {
   const Header blank{};
   out_.write(&blank, sizeof blank);
 }
@@ -217,7 +220,8 @@ TokenWriter::TokenWriter(const fs::path& path, Meta meta, const Checkpoint& chec
       width_(width_for(meta.vocab_size)),
       written_(checkpoint),
       out_(aside_of(path), sizeof(Header) + bytes_written(aside_of(path), checkpoint.counts.tokens, width_)),
-      documents_(documents_of(path), bytes_written(documents_of(path), checkpoint.counts.documents, 8)) {}
+      documents_(TokenSetDir::documents_of(path),
+                 bytes_written(TokenSetDir::documents_of(path), checkpoint.counts.documents, 8)) {}
 
 void TokenWriter::begin_document() {
   documents_.write(&written_.counts.tokens, sizeof written_.counts.tokens);
@@ -249,7 +253,7 @@ TokenCounts TokenWriter::finish() {
   const uint64_t zeros = 0;
   out_.write(&zeros, padded(id_bytes) - id_bytes);
   documents_.close();
-  const MappedFile documents(documents_of(path_));
+  const MappedFile documents(TokenSetDir::documents_of(path_));
   out_.write(documents.bytes().data(), documents.size());
   Header h{};
   std::memcpy(h.magic, kMagic, sizeof kMagic);
@@ -266,7 +270,7 @@ TokenCounts TokenWriter::finish() {
   out_.overwrite(0, &h, sizeof h);
   out_.close();
   publish(aside_of(path_), path_);
-  fs::remove(documents_of(path_));
+  fs::remove(TokenSetDir::documents_of(path_));
   return counts;
 }
 

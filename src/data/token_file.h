@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/watch.h"
 
 namespace longshot {
 
@@ -68,9 +69,9 @@ class TokenFile {
   // stored. As the header has it; a file without one is read through.
   uint64_t data_hash() const { return data_hash_ ? *data_hash_ : computed_hash(); }
   // The same from the data themselves. Throws if an id is not below the vocabulary size.
-  uint64_t computed_hash() const;
+  uint64_t computed_hash(const Watch& watch = {}) const;
   // Throws if the ids are not those the header's hash was taken of. Reads them all; without such a hash, nothing.
-  void verify() const;
+  void verify(const Watch& watch = {}) const;
 
  private:
   MappedFile file_;

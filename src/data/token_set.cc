@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/records.h"
 #include "data/data_bin.h"
+#include "data/token_set_dir.h"
 
 namespace longshot {
 namespace {
@@ -54,7 +55,7 @@ void check_meta(const fs::path& path, const std::map<std::string, TokenFile>& fi
 }  // namespace
 
 bool is_token_set(const fs::path& dir) {
-  return fs::is_directory(dir) && (!files_ending(dir, ".tokens").empty() || is_data_bin(dir));
+  return fs::is_directory(dir) && (!files_ending(dir, TokenSetDir::kEnding).empty() || is_data_bin(dir));
 }
 
 TokenSet::TokenSet(const fs::path& dir) : path_(dir) {
@@ -67,7 +68,8 @@ TokenSet::TokenSet(const fs::path& dir) : path_(dir) {
     }
     return;
   }
-  for (const fs::path& file : files_ending(dir, ".tokens")) splits_.emplace(file.stem().string(), TokenFile(file));
+  for (const fs::path& file : files_ending(dir, TokenSetDir::kEnding))
+    splits_.emplace(file.stem().string(), TokenFile(file));
   require(!splits_.empty(), "{}: no *.tokens in it. `longshot prepare --out DIR` makes a token set.", dir.string());
   tokenizer_ = load_tokenizer(dir);
   for (const auto& [name, file] : splits_) {
@@ -78,7 +80,7 @@ TokenSet::TokenSet(const fs::path& dir) : path_(dir) {
             "{}: its ids are of a vocabulary of {}, but {} beside it has {} entries. Is the file damaged?",
             file.path().string(), file.vocab_size(), tokenizer_->file_name(), tokenizer_->vocab_size());
   }
-  check_meta(dir / "meta.json", splits_);
+  check_meta(TokenSetDir(dir).meta(), splits_);
 }
 
 void require_same_tokenizer(const TokenSet& set, const ModelVocabulary& model) {

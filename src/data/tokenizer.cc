@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "data/hf_tokenizer.h"
+#include "data/token_set_dir.h"
 #include "data/tokenizers.h"
 
 namespace longshot {
@@ -18,8 +19,8 @@ uint64_t fnv1a(std::string_view bytes) {
 constexpr size_t kLargestFile = 256 << 20;
 
 // Tokenizer files by name, in the order they are looked for in a directory.
-constexpr const char* kFileNames[] = {"tokenizer.byte.json", "tokenizer.dict.txt", "tokenizer.json", "tokenizer.model",
-                                      "vocab.json",          "vocab.txt",          "dict.txt"};
+constexpr const char* kFileNames[] = {kByteTokenizerFile, kWordTokenizerFile, kHfTokenizerFile, kSentencePieceFile,
+                                      "vocab.json",       "vocab.txt",        "dict.txt"};
 
 std::unique_ptr<Tokenizer> load_json(std::string text, const fs::path& path) {
   const std::string origin = path.string();

@@ -3,6 +3,7 @@
 #include <sentencepiece_trainer.h>
 
 #include <algorithm>
+#include <cassert>
 
 #include "base/error.h"
 #include "data/bpe_training.h"
@@ -148,13 +149,19 @@ class SentencePieceTrainer : public TokenizerTrainer {
 
 }  // namespace
 
-bool is_trained_kind(const std::string& kind) { return kind == "word" || kind == "bpe" || kind == "sentencepiece"; }
-
 std::unique_ptr<TokenizerTrainer> make_trainer(const TokenizerOptions& options, int threads) {
-  if (options.kind == "word") return std::make_unique<WordTrainer>(options.vocab_size, threads);
-  if (options.kind == "bpe") return std::make_unique<BpeTrainer>(options.vocab_size, threads);
-  if (options.kind == "sentencepiece") return std::make_unique<SentencePieceTrainer>(options, threads);
-  fail_usage("--tokenizer {}: not a kind that is built from text", options.kind);
+  switch (options.kind) {
+    case TokenizerKind::kWord:
+      return std::make_unique<WordTrainer>(options.vocab_size, threads);
+    case TokenizerKind::kBpe:
+      return std::make_unique<BpeTrainer>(options.vocab_size, threads);
+    case TokenizerKind::kSentencePiece:
+      return std::make_unique<SentencePieceTrainer>(options, threads);
+    case TokenizerKind::kByte:
+      break;
+  }
+  assert(false);
+  return nullptr;
 }
 
 }  // namespace longshot

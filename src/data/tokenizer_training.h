@@ -27,14 +27,20 @@ enum class SentencePieceModel { kUnigram, kBpe };
 constexpr Choice<SentencePieceModel> kSentencePieceModels[] = {{"unigram", SentencePieceModel::kUnigram},
                                                                {"bpe", SentencePieceModel::kBpe}};
 
+// Those that are made here, without a file.
+enum class TokenizerKind { kByte, kWord, kBpe, kSentencePiece };
+constexpr Choice<TokenizerKind> kTokenizerKinds[] = {{"byte", TokenizerKind::kByte},
+                                                     {"word", TokenizerKind::kWord},
+                                                     {"bpe", TokenizerKind::kBpe},
+                                                     {"sentencepiece", TokenizerKind::kSentencePiece}};
+
 struct TokenizerOptions {
-  std::string kind;    // "word", "bpe", "sentencepiece"
+  TokenizerKind kind = TokenizerKind::kBpe;
   int vocab_size = 0;  // 0: all words; 8192 for the others
   SentencePieceModel sentencepiece_model = SentencePieceModel::kUnigram;
 };
 
-// Whether `kind` names a tokenizer that has to be built from text.
-bool is_trained_kind(const std::string& kind);
+// REQUIRES: a kind that is learnt from text, not kByte.
 std::unique_ptr<TokenizerTrainer> make_trainer(const TokenizerOptions& options, int threads);
 
 }  // namespace longshot

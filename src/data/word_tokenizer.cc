@@ -2,6 +2,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "data/token_set_dir.h"
 #include "data/tokenizers.h"
 #include "data/utf8.h"
 
@@ -50,7 +51,7 @@ class WordEncoder : public Encoder {
 
 class WordTokenizer : public Tokenizer {
  public:
-  WordTokenizer(std::string dict, const std::string& origin) : Tokenizer("tokenizer.dict.txt", std::move(dict)) {
+  WordTokenizer(std::string dict, const std::string& origin) : Tokenizer(kWordTokenizerFile, std::move(dict)) {
     for (const std::string_view word : kSpecial) words_.insert(word);
     size_t number = 0;
     for (std::string_view rest = file(); !rest.empty();) {

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "data/hf_tokenizer.h"
 #include "data/prefix_tree.h"
+#include "data/token_set_dir.h"
 #include "data/tokenizers.h"
 #include "data/unicode.h"
 
@@ -116,7 +117,7 @@ class WordPieceEncoder : public Encoder {
 class WordPieceTokenizer : public Tokenizer {
  public:
   WordPieceTokenizer(std::string json, int32_t end, WordPieceModel model)
-      : Tokenizer("tokenizer.json", std::move(json)), end_(end), model_(std::move(model)) {}
+      : Tokenizer(kHfTokenizerFile, std::move(json)), end_(end), model_(std::move(model)) {}
   std::string_view name() const override { return "wordpiece"; }
   int vocab_size() const override { return static_cast<int>(model_.tokens.size()); }
   int32_t start_id() const override { return end_; }

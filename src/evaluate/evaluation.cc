@@ -197,7 +197,7 @@ Evaluated evaluate(Context& context, const Subject& subject, const TokenFile& st
       record.data = hex(stream.data_hash());
       record.weights = subject.weights;
       record.step = subject.step;
-      record.precision = name_of(kPrecisions, context.precision());
+      record.precision = context.precision();
       record.arithmetic = arithmetic(context) + stored_text(subject.model);
       record.tokens_per_second = static_cast<double>(e.tokens) / std::max(scores.seconds, 1e-9);
       record.peak_memory_bytes = static_cast<int64_t>(peak_memory_bytes());

@@ -144,8 +144,9 @@ class Experiment {
   // compare.json: what was true when the experiment began, and what it has grown to.
   void open() const {
     const TokenFile &train = tokens_.split("train"), &test = tokens_.split(config_.test.split);
-    train.verify();
-    test.verify();
+    const Watch watch{.should_stop = callbacks_.should_stop};
+    train.verify(watch);
+    test.verify(watch);
     Results now{.version = version(),
                 .machine = this_machine(context_.threads()),
                 .date = utc_now(),
@@ -329,6 +330,8 @@ class Experiment {
   TrainEvents training_events(const Model& m) const {
     TrainEvents events;
     events.should_stop = callbacks_.should_stop;
+    if (group_.is_alone())
+      events.reading.should_stop = callbacks_.should_stop;  // several ranks stop together, between steps
     if (m.plan.train.eval_every > 0) events.validate = validation(context_, callbacks_.should_stop, &group_);
     if (!group_.is_root()) return events;
     events.on_note = callbacks_.on_note;

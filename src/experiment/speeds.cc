@@ -17,7 +17,7 @@ constexpr int kPasses = 3;  // of an evaluation, of which the fastest counts
 
 // One kind of work of one model: what it yielded in each round.
 struct Series {
-  std::string work;
+  SpeedWork work = SpeedWork::kEvaluation;
   int64_t length = 0;
   std::vector<double> rates{};  // tokens per second
 };
@@ -33,9 +33,9 @@ double evaluation_rate(Context& context, Transformer& model, const Stretch& stre
 }
 
 std::vector<Series> series_of(const ModelPlan& plan) {
-  std::vector<Series> all{{"training", plan.model.length}};
+  std::vector<Series> all{{SpeedWork::kTraining, plan.model.length}};
   for (const Evaluation& e : plan.tests.evaluations) {
-    if (e.mode == WindowMode::kNonoverlapping && e.asked_for) all.push_back({"evaluation", e.windows.window});
+    if (e.mode == WindowMode::kNonoverlapping && e.asked_for) all.push_back({SpeedWork::kEvaluation, e.windows.window});
   }
   return all;
 }
@@ -51,9 +51,9 @@ void measure(Context& context, const TokenSet& tokens, const SpeedSubject& subje
   options.should_stop = watch.should_stop;
   for (Series& series : all) {
     if (watch.should_stop()) throw Stopped();
-    if (series.work == "training") {
+    if (series.work == SpeedWork::kTraining) {
       Transformer model(plan.model, true, Transformer::Memory::kMemory,
-                      Trainer::shared_gradients(plan.train, plan.model.length, nullptr));
+                        Trainer::shared_gradients(plan.train, plan.model.length, nullptr));
       model.initialize(context, plan.train.seed);
       Trainer trainer(context, {.model = model, .tokens = tokens.split("train")}, plan.train);
       series.rates.push_back(static_cast<double>(trainer.tokens_per_step()) / trainer.seconds_per_step());

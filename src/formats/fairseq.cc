@@ -368,8 +368,8 @@ int64_t FairseqCheckpoint::parameter_count() const {
   return count;
 }
 
-void FairseqCheckpoint::verify() const {
-  file_.verify_checksums();
+void FairseqCheckpoint::verify(const Watch& watch) const {
+  file_.verify_checksums(watch);
   for (const Tie& tie : ties_) {
     require(same_content(tie.a, tie.b), "{}: {} and {} should be one tensor, but their values differ",
             file_.path().string(), tie.first, tie.second);

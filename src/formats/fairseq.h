@@ -50,7 +50,7 @@ class FairseqCheckpoint {
 
   // Throws if a checksum of the file is wrong, or if tensors that the configuration calls tied differ anywhere. Reads
   // the whole file.
-  void verify() const;
+  void verify(const Watch& watch = {}) const;
 
  private:
   struct Tie {

@@ -43,21 +43,43 @@ ModelConfig model_config_of(const FairseqCheckpoint& checkpoint, const std::stri
   return config;
 }
 
-void import_weights(const FairseqCheckpoint& checkpoint, Transformer& model) {
+namespace {
+
+// The checkpoint's tensors in the order of the model's.
+std::vector<const FairseqTensor*> in_order(const FairseqCheckpoint& checkpoint, const Transformer& model) {
   std::map<std::string, const FairseqTensor*> left;
   for (const FairseqTensor& t : checkpoint.tensors()) left.emplace(t.name, &t);
-  Parameters& parameters = model.parameters();
-  for (size_t id = 0; id < parameters.tensors().size(); ++id) {
-    const Tensor& tensor = parameters.tensors()[id];
+  std::vector<const FairseqTensor*> ordered;
+  for (const Tensor& tensor : model.parameters().tensors()) {
     const auto found = left.find(tensor.name);
     require(found != left.end(), "the checkpoint has no {}, which a model with position '{}' needs", tensor.name,
             model.config().position);
     require(found->second->shape == tensor.shape, "{} has the shape {} in the checkpoint but {} in the model",
             tensor.name, shape_text(found->second->shape), shape_text(tensor.shape));
-    copy_to_float(*found->second, parameters.value(id));
+    ordered.push_back(found->second);
     left.erase(found);
   }
   require(left.empty(), "the checkpoint's {} has no place in the model", left.empty() ? "" : left.begin()->first);
+  return ordered;
+}
+
+}  // namespace
+
+std::vector<StreamedTensor> weights_of(const FairseqCheckpoint& checkpoint, const ModelConfig& config) {
+  std::vector<StreamedTensor> weights;
+  for (const FairseqTensor* t : in_order(checkpoint, Transformer(config, false, Transformer::Memory::kReserved))) {
+    weights.push_back({t->name, DType::kF32, t->shape, [t](const ByteSink& sink) {
+                         std::vector<float> numbers(static_cast<size_t>(element_count(t->shape).value()));
+                         copy_to_float(*t, numbers);
+                         sink(std::as_bytes(std::span(numbers)));
+                       }});
+  }
+  return weights;
+}
+
+void import_weights(const FairseqCheckpoint& checkpoint, Transformer& model) {
+  const std::vector<const FairseqTensor*> tensors = in_order(checkpoint, model);
+  for (size_t id = 0; id < tensors.size(); ++id) copy_to_float(*tensors[id], model.parameters().value(id));
 }
 
 }  // namespace longshot

@@ -7,14 +7,10 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "position/alibi.h"
+#include "position/rotary.h"
 
 namespace longshot {
-
-namespace {
-
-constexpr int64_t kMostHeads = 1 << 16;
-
-}  // namespace
 
 extern const Family family_baichuan, family_bloom, family_falcon, family_gpt2, family_gpt_neox, family_llama,
     family_mpt;
@@ -66,7 +62,7 @@ ModelConfig plain_model(const HfConfig& json, bool tied) {
 }
 
 int64_t rotated_dims(const ModelConfig& model) {
-  const double fraction = std::stod(option_values(model).at("rotary-fraction"));
+  const double fraction = model.position_options.of<RotaryOptions>().fraction;
   return static_cast<int64_t>(static_cast<double>(model.head_dim()) * fraction) / 2 * 2;
 }
 
@@ -96,59 +92,30 @@ void read_rotary(HfConfig& json, const RotaryKeys& keys, ModelConfig& model) {
     json.refuse(json.has("partial_rotary_factor") ? "partial_rotary_factor" : "rope_parameters",
                 "this kind of model turns whole heads");
   model.position = "rotary";
-  model.set("rotary-style", "half");
-  model.set("rotary-base", fmt::format("{}", base));
-  model.set("rotary-fraction", fmt::format("{}", fraction));
+  RotaryOptions& rotary = model.position_options.of<RotaryOptions>();
+  rotary.style = RotaryOptions::Style::kHalf, rotary.base = base, rotary.fraction = fraction;
   if (!(fraction > 0 && fraction <= 1) || !(base > 1) || model.head_dim() == 0) return;  // refused by validate()
   const int64_t d = model.head_dim(), n = static_cast<int64_t>(static_cast<double>(d) * fraction), turned = n + n % 2;
   require(turned > 0 && turned <= d, "{}: rotary positions turn {} of the {} elements of a head, in pairs",
           json.origin(), n, d);
-  if (n % 2 == 1)
-    model.set("rotary-base", fmt::format("{}", std::pow(base, static_cast<double>(turned) / static_cast<double>(n))));
-  model.set("rotary-fraction", fmt::format("{}", rotary_fraction(turned, d)));
+  if (n % 2 == 1) rotary.base = std::pow(base, static_cast<double>(turned) / static_cast<double>(n));
+  rotary.fraction = rotary_fraction(turned, d);
 }
 
 void change_slopes(ModelConfig& model, const std::function<double(double)>& f) {
   if (model.heads > kMostHeads) return;  // refused by validate()
-  std::vector<double> slopes;
-  const std::unique_ptr<Position> paper = model.make_position();
-  for (const float m : paper->bias(0).slopes) slopes.push_back(f(m));
-  model.set("alibi-slopes", fmt::format("{}", fmt::join(slopes, ",")));
+  std::vector<double>& slopes = model.position_options.of<AlibiOptions>().slopes;
+  slopes = alibi_slopes(model.heads);
+  std::ranges::transform(slopes, slopes.begin(), f);
 }
-
-namespace {
-
-//   2^(-M h / H) = (2^(-8 h / H))^(M / 8), also where H is no power of two
-void set_alibi_max(ModelConfig& model, double max) {
-  if (max == kPaperAlibiMax) return;
-  change_slopes(model, [max](double m) { return std::pow(m, max / kPaperAlibiMax); });
-}
-
-}  // namespace
 
 void read_alibi_max(const HfConfig& json, const char* key, ModelConfig& model) {
   constexpr double kSteepest = 64;
   const double max = json.number({key}, kPaperAlibiMax);
   require(max > 0 && max <= kSteepest, "{}: \"{}\" is {}, not above 0 and at most {}", json.origin(), key, max,
           kSteepest);
-  set_alibi_max(model, max);
-}
-
-std::optional<double> alibi_max(const ModelConfig& model) {
-  ModelConfig papers = model;
-  papers.set("alibi-slopes", "");
-  const auto slopes = [](const ModelConfig& m) {
-    const std::unique_ptr<Position> position = m.make_position();
-    const std::span<const float> all = position->bias(0).slopes;
-    return std::vector<float>(all.begin(), all.end());
-  };
-  const std::vector<float> wanted = slopes(model);
-  // Six digits of what the first slope says; the others agree, or there is no such M.
-  const double said = kPaperAlibiMax * std::log2(wanted.at(0)) / std::log2(slopes(papers).at(0));
-  if (!(said > 0) || !std::isfinite(said)) return {};
-  const double max = std::stod(fmt::format("{:.6g}", said));
-  set_alibi_max(papers, max);
-  return slopes(papers) == wanted ? std::optional(max) : std::nullopt;
+  if (max == kPaperAlibiMax || model.heads > kMostHeads) return;
+  model.position_options.of<AlibiOptions>().slopes = alibi_slopes(model.heads, max);
 }
 
 void add_output(TensorRules& rules, const ModelConfig& model, const std::string& theirs, const std::string& embedding) {

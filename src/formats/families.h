@@ -51,10 +51,10 @@ int64_t rotated_dims(const ModelConfig& model);
 double rotary_fraction(int64_t turned, int64_t head_dim);
 // ALiBi's slopes where they are not the paper's: f of each of those.
 void change_slopes(ModelConfig& model, const std::function<double(double)>& f);
-// The same with slopes 2^(-M h / H), M = 8 in the paper: MPT's "alibi_bias_max".
-inline constexpr double kPaperAlibiMax = 8;
+// The same with slopes 2^(-M h / H): MPT's "alibi_bias_max".
 void read_alibi_max(const HfConfig& json, const char* key, ModelConfig& model);
-std::optional<double> alibi_max(const ModelConfig& model);  // the M that gives just these slopes, where there is one
+// BLOOM's tensors, with an embedding norm where the model has one.
+TensorRules bloom_rules(const ModelConfig& model);
 // The output's matrix: one of its own, or a copy of the embedding's that some files hold beside it.
 void add_output(TensorRules& rules, const ModelConfig& model, const std::string& theirs, const std::string& embedding);
 

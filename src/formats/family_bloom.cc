@@ -20,11 +20,13 @@ ModelConfig read(HfConfig& json) {
   return model;
 }
 
-TensorRules rules(const ModelConfig& model) {
+}  // namespace
+
+TensorRules bloom_rules(const ModelConfig& model) {
   TensorRules r;
   r.optional_prefix = "transformer.";
   r.rules.push_back({"embed.weight", {{"transformer.word_embeddings.weight"}}});
-  add_norm(r.rules, model, "embed_norm", "transformer.word_embeddings_layernorm");
+  if (model.embedding_norm) add_norm(r.rules, model, "embed_norm", "transformer.word_embeddings_layernorm");
   const std::string ours = "layers.{}.", theirs = "transformer.h.{}.";
   add_norm(r.rules, model, ours + "attention_norm", theirs + "input_layernorm");
   add_linear(r.rules, model, ours + "attention.qkv", theirs + "self_attention.query_key_value",
@@ -38,8 +40,6 @@ TensorRules rules(const ModelConfig& model) {
   return r;
 }
 
-}  // namespace
-
-extern const Family family_bloom{"BLOOM", {"bloom"}, read, rules};
+extern const Family family_bloom{"BLOOM", {"bloom"}, read, bloom_rules};
 
 }  // namespace longshot

@@ -31,25 +31,8 @@ ModelConfig read(HfConfig& json) {
   return model;
 }
 
-TensorRules rules(const ModelConfig& model) {
-  TensorRules r;
-  r.optional_prefix = "transformer.";
-  r.rules.push_back({"embed.weight", {{"transformer.word_embeddings.weight"}}});
-  const std::string ours = "layers.{}.", theirs = "transformer.h.{}.";
-  add_norm(r.rules, model, ours + "attention_norm", theirs + "input_layernorm");
-  add_linear(r.rules, model, ours + "attention.qkv", theirs + "self_attention.query_key_value",
-             Arrangement::kQkvByHead);
-  add_linear(r.rules, model, ours + "attention.out", theirs + "self_attention.dense");
-  add_norm(r.rules, model, ours + "ffn_norm", theirs + "post_attention_layernorm");
-  add_linear(r.rules, model, ours + "ffn.in", theirs + "mlp.dense_h_to_4h");
-  add_linear(r.rules, model, ours + "ffn.out", theirs + "mlp.dense_4h_to_h");
-  add_norm(r.rules, model, "final_norm", "transformer.ln_f");
-  add_output(r, model, "lm_head.weight", "transformer.word_embeddings.weight");
-  return r;
-}
-
 }  // namespace
 
-extern const Family family_falcon{"Falcon", {"falcon", "RefinedWeb", "RefinedWebModel"}, read, rules};
+extern const Family family_falcon{"Falcon", {"falcon", "RefinedWeb", "RefinedWebModel"}, read, bloom_rules};
 
 }  // namespace longshot

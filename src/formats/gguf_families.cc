@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "formats/families.h"
+#include "position/rotary.h"
 
 namespace longshot {
 namespace {
@@ -102,13 +103,13 @@ void read_rotary(HfConfig& keys, ModelConfig& model) {
   }
   keys.must_be("rope.scaling.attn_factor", 1, why);
   model.position = "rotary";
-  model.set("rotary-style", "half");
-  model.set("rotary-base", fmt::format("{}", keys.number({"rope.freq_base"}, 10000)));
+  RotaryOptions& rotary = model.position_options.of<RotaryOptions>();
+  rotary.style = RotaryOptions::Style::kHalf, rotary.base = keys.number({"rope.freq_base"}, 10000);
   const int64_t width = model.head_dim(), dims = keys.count({"rope.dimension_count"}, std::max<int64_t>(width, 1));
   if (dims > width || dims % 2 != 0) {
     keys.refuse("rope.dimension_count", fmt::format("of heads of {} an even number can be turned", width));
   } else {
-    model.set("rotary-fraction", fmt::format("{}", rotary_fraction(dims, width)));
+    rotary.fraction = rotary_fraction(dims, width);
   }
 }
 

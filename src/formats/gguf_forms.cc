@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "formats/families.h"
+#include "position/alibi.h"
+#include "position/rotary.h"
 
 namespace longshot {
 namespace {
@@ -50,13 +52,14 @@ void add_common(Writer& keys, const ModelConfig& model) {
 }
 
 void add_mpt(Writer& keys, const ModelConfig& model) {
-  keys("attention.max_alibi_bias", static_cast<float>(alibi_max(model).value_or(kPaperAlibiMax)));
+  const std::optional<double> max = alibi_max(model.position_options.of<AlibiOptions>().slopes_of(model.heads));
+  keys("attention.max_alibi_bias", static_cast<float>(max.value_or(kPaperAlibiMax)));
   if (model.clip_qkv > 0) keys("attention.clamp_kqv", in_file("clip-qkv", model.clip_qkv));
 }
 
 void add_rotary(Writer& keys, const ModelConfig& model) {
   keys.count("rope.dimension_count", rotated_dims(model));
-  keys("rope.freq_base", in_file("rotary-base", std::stod(option_values(model).at("rotary-base"))));
+  keys("rope.freq_base", in_file("rotary-base", model.position_options.of<RotaryOptions>().base));
   if (model.norm == NormKind::kLayerNorm) keys("use_parallel_residual", model.parallel_residual);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "position/rotary.h"
 
 namespace longshot {
 namespace {
@@ -25,17 +26,14 @@ const char* activation_name(Activation kind) {
   return name_of(kNames, kind);
 }
 
-double option_number(const ModelConfig& model, const std::string& name) {
-  return std::stod(option_values(model).at(name));
-}
+double rotary_base(const ModelConfig& model) { return model.position_options.of<RotaryOptions>().base; }
 
 // transformers turns int(D * factor) elements.
 double rotary_factor(const ModelConfig& model) { return rotary_fraction(rotated_dims(model), model.head_dim()); }
 
 Json rope(const ModelConfig& model) {
-  return {{"rope_type", "default"},
-          {"rope_theta", option_number(model, "rotary-base")},
-          {"partial_rotary_factor", rotary_factor(model)}};
+  return {
+      {"rope_type", "default"}, {"rope_theta", rotary_base(model)}, {"partial_rotary_factor", rotary_factor(model)}};
 }
 
 Json bloom(const ModelConfig& model) {
@@ -93,7 +91,7 @@ Json gpt_neox(const ModelConfig& model) {
                {"layer_norm_eps", model.norm_epsilon},
                {"use_parallel_residual", model.parallel_residual},
                {"attention_bias", true},
-               {"rotary_emb_base", option_number(model, "rotary-base")},
+               {"rotary_emb_base", rotary_base(model)},
                {"rotary_pct", rotary_factor(model)},
                {"rope_parameters", rope(model)}});
   return json;
@@ -112,7 +110,7 @@ Json llama(const ModelConfig& model) {
                {"rms_norm_eps", model.norm_epsilon},
                {"attention_bias", false},
                {"mlp_bias", false},
-               {"rope_theta", option_number(model, "rotary-base")},
+               {"rope_theta", rotary_base(model)},
                {"rope_parameters", rope(model)}});
   return json;
 }

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "formats/families.h"
+#include "position/alibi.h"
 
 namespace longshot {
 namespace {
@@ -38,8 +38,9 @@ OptionValues values_of(const ModelForm& form, ModelConfig config) {
   const double usual = 1 / std::sqrt(static_cast<double>(config.head_dim()));
   if (static_cast<float>(config.scale_of_scores()) == static_cast<float>(usual)) config.score_scale = 0;
   if (config.position == "alibi") {
-    const std::optional<double> max = alibi_max(config);
-    if (max && (form.alibi_max || *max == kPaperAlibiMax)) config.set("alibi-slopes", "");
+    AlibiOptions& alibi = config.position_options.of<AlibiOptions>();
+    const std::optional<double> max = alibi_max(alibi.slopes_of(config.heads));
+    if (max && (form.alibi_max || *max == kPaperAlibiMax)) alibi.slopes.clear();
   }
   return option_values(config);
 }

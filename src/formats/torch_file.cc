@@ -158,8 +158,14 @@ const TorchTensor* TorchFile::tensor(PickleValue value) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
-void TorchFile::verify_checksums() const {
-  for (const auto& [entry, stored] : entries_) check_crc32(stored, entry, name());
+void TorchFile::verify_checksums(const Watch& watch) const {
+  size_t bytes = 0;
+  for (const auto& [entry, stored] : entries_) {
+    watch.at(static_cast<double>(bytes) / static_cast<double>(file_.size()));
+    check_crc32(stored, entry, name());
+    bytes += stored.data.size();
+  }
+  watch.at(1);
 }
 
 void TorchFile::read_zip() {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/files.h"
+#include "base/watch.h"
 #include "formats/dtype.h"
 #include "formats/pickle.h"
 #include "formats/zip_archive.h"
@@ -44,7 +45,7 @@ class TorchFile {
   const TorchTensor* tensor(PickleValue value) const;  // null for what is not a tensor
 
   // Throws where a storage does not have the checksum the archive gives it. Reads the whole file. A stream has none.
-  void verify_checksums() const;
+  void verify_checksums(const Watch& watch = {}) const;
 
  private:
   struct Storage {

@@ -36,8 +36,8 @@ Inference::Config cache_of(const LoadedModel& loaded, const UnboundedConfig& con
 // A model at work on one stream.
 class StreamingModel {
  public:
-  StreamingModel(Context& context, LoadedModel& loaded, const Inference::Config& cache)
-      : inference_(context, *loaded.model, cache), start_(seconds_now()) {
+  StreamingModel(Context& context, LoadedModel& loaded, const Inference::Config& cache, const Watch& watch)
+      : inference_(context, *loaded.model, cache, watch), start_(seconds_now()) {
     report_.certified = has_bound(loaded);
     report_.window = cache.window, report_.sinks = cache.sinks;
   }
@@ -197,7 +197,7 @@ double ScoredStream::bits_per_byte() const {
 ScoredStream score_unbounded(Context& context, LoadedModel& loaded, const TextReader& read,
                              const UnboundedConfig& config, const ScoreStreamCallbacks& callbacks) {
   const Tokenizer& tokenizer = loaded.required_tokenizer();
-  StreamingModel model(context, loaded, cache_of(loaded, config, kPiece));
+  StreamingModel model(context, loaded, cache_of(loaded, config, kPiece), callbacks.preparing);
   TokenReader reader(loaded, read);
   TextStream texts(tokenizer, {}, {});
   LossByContext by_context;
@@ -236,7 +236,7 @@ ScoredStream score_unbounded(Context& context, LoadedModel& loaded, const TextRe
 }
 
 GeneratedStream generate_unbounded(Context& context, LoadedModel& loaded, TextRequest request,
-                                   const UnboundedConfig& config) {
+                                   const UnboundedConfig& config, const Watch& preparing) {
   require_usage(request.config.samples == 1, "--unbounded makes one sample, not {}", request.config.samples);
   require_usage(request.config.context == 0, "--context and --unbounded: one of them");
   GeneratedStream made;
@@ -245,7 +245,7 @@ GeneratedStream generate_unbounded(Context& context, LoadedModel& loaded, TextRe
     told(ended, text);
   };
   Continuation text(loaded, std::move(request));
-  StreamingModel model(context, loaded, cache_of(loaded, config, kPromptPiece));
+  StreamingModel model(context, loaded, cache_of(loaded, config, kPromptPiece), preparing);
   std::vector<float> log_p(static_cast<size_t>(loaded.info.model.vocab));
   const auto run = [&](std::span<const int32_t> ids) {
     if (text.request().should_stop()) return text.end(Ended::kAsked);

@@ -49,6 +49,7 @@ struct ScoreStreamCallbacks {
   // Mean loss of the tokens so far, a few times a second at most.
   std::function<void(int64_t tokens, double loss)> on_progress = [](int64_t, double) {};
   std::function<bool()> should_stop = [] { return false; };
+  Watch preparing{};  // before the first token: of bounds from the weights
 };
 
 struct ScoredStream {
@@ -74,6 +75,6 @@ struct GeneratedStream {
 // Tells the request's text as it is made, and keeps no more of it than its ids. As long as no key was dropped it is the text
 // that generate() makes.
 GeneratedStream generate_unbounded(Context& context, LoadedModel& loaded, TextRequest request,
-                                   const UnboundedConfig& config);
+                                   const UnboundedConfig& config, const Watch& preparing = {});
 
 }  // namespace longshot

@@ -37,12 +37,12 @@ void scatter(Context& context, ConstMat from, RowList rows, float scale, Mat to)
   });
 }
 
-void scatter_add(Context& context, ConstMat from, RowList rows, float scale, Mat to) {
-  context.ranges(from.cols, kColumnGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = 0; i < from.rows; ++i) {
-      const float* source = from.row(i);
-      float* target = to.row(rows[static_cast<size_t>(i)]);
-      for (int64_t c = begin; c < end; ++c) target[c] += scale * source[c];
+void scatter_add(Context& context, const RowsFor& x, Mat to) {
+  context.ranges(x.from.cols, kColumnGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = 0; i < x.from.rows; ++i) {
+      const float* source = x.from.row(i);
+      float* target = to.row(x.rows[static_cast<size_t>(i)]);
+      for (int64_t c = begin; c < end; ++c) target[c] += x.scale * source[c];
     }
   });
 }
@@ -52,8 +52,8 @@ namespace {
 // Some columns of the rows that go to one place, ascending, summed by groups.
 class RunSum {
  public:
-  RunSum(ConstMat from, float scale, const RowGroups& groups, Mat sums)
-      : from_(from), scale_(scale), groups_(groups), sums_(sums) {}
+  RunSum(const RowsFor& x, const RowGroups& groups, Mat sums)
+      : from_(x.from), scale_(x.scale), groups_(groups), sums_(sums) {}
 
   // x += the sum of these rows; the low halves of `run` are their numbers.
   void add(std::span<const uint64_t> run, std::span<float> x, int64_t first_column) {
@@ -95,15 +95,14 @@ class RunSum {
 
 }  // namespace
 
-void scatter_add(Context& context, ConstMat from, RowList rows, float scale, Mat to, const RowGroups& groups,
-                 std::vector<uint64_t>& order) {
-  if (groups.plain()) return scatter_add(context, from, rows, scale, to);
-  order.resize(rows.size());
-  for (size_t i = 0; i < rows.size(); ++i) order[i] = static_cast<uint64_t>(rows[i]) << 32 | i;
+void scatter_add(Context& context, const RowsFor& x, Mat to, const RowGroups& groups, std::vector<uint64_t>& order) {
+  if (groups.plain()) return scatter_add(context, x, to);
+  order.resize(x.rows.size());
+  for (size_t i = 0; i < x.rows.size(); ++i) order[i] = static_cast<uint64_t>(x.rows[i]) << 32 | i;
   std::ranges::sort(order);
-  const Mat sums(context.scratch(groups.depth() * from.cols).data(), groups.depth(), from.cols);
-  context.ranges(from.cols, kColumnGrain, [&](int64_t begin, int64_t end) {
-    RunSum sum(from, scale, groups, sums);
+  const Mat sums(context.scratch(groups.depth() * x.from.cols).data(), groups.depth(), x.from.cols);
+  context.ranges(x.from.cols, kColumnGrain, [&](int64_t begin, int64_t end) {
+    RunSum sum(x, groups, sums);
     for (auto run = order.begin(); run != order.end();) {
       const uint64_t place = *run >> 32;
       const auto last = std::find_if(run, order.end(), [&](uint64_t key) { return key >> 32 != place; });

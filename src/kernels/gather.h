@@ -17,11 +17,16 @@ void gather(Context& context, ConstMat from, RowList rows, float scale, Mat out)
 void gather(Context& context, const Weight& from, RowList rows, float scale, Mat out);
 // to[rows[i]] = scale from[i]. REQUIRES: no row twice.
 void scatter(Context& context, ConstMat from, RowList rows, float scale, Mat to);
+// The rows of a matrix, times a scale, each with the row of another that it is for.
+struct RowsFor {
+  ConstMat from;
+  RowList rows;
+  float scale = 1;
+};
 // to[rows[i]] += scale from[i]. A row may come twice: threads share out columns, so that the order of sums is fixed.
-void scatter_add(Context& context, ConstMat from, RowList rows, float scale, Mat to);
+void scatter_add(Context& context, const RowsFor& x, Mat to);
 // The same by groups of the rows of `from`. `order` is room that is used again.
-void scatter_add(Context& context, ConstMat from, RowList rows, float scale, Mat to, const RowGroups& groups,
-                 std::vector<uint64_t>& order);
+void scatter_add(Context& context, const RowsFor& x, Mat to, const RowGroups& groups, std::vector<uint64_t>& order);
 
 // to[r] = from[row_of(r)]
 template <class F>

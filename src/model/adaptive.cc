@@ -111,7 +111,7 @@ void AdaptiveEmbedding::backward(Context& context, std::span<const int32_t> toke
     for (int64_t i = 0; padding_rows_ && i < d_words.rows; ++i) {
       if (ids_[static_cast<size_t>(i)] == kPaddingRow) std::fill_n(d_words.row(i), d_words.cols, 0.0f);
     }
-    scatter_add(context, d_words, ids_, 1, parameters_.grad_mat(band.words), groups, order_);
+    scatter_add(context, {d_words, ids_}, parameters_.grad_mat(band.words), groups, order_);
   }
 }
 
@@ -297,7 +297,7 @@ void AdaptiveSoftmax::run_tail(Context& context, size_t k, const Rows& all, cons
     d_projection->add(context, *piece, m.hidden, m.d_reduced);
     product(context, m.d_reduced, p, m.d_hidden);
     drop_rows(context, m.d_hidden, input_drop, m.d_hidden);
-    scatter_add(context, m.d_hidden, rows, 1, gradient->d_hidden);
+    scatter_add(context, {m.d_hidden, rows}, gradient->d_hidden);
   }
   for (size_t i = 0; i < rows_.size(); ++i) all.losses[static_cast<size_t>(rows_[i])] += losses_[i];
 }

@@ -66,7 +66,7 @@ void ModelConfig::validate() {
   };
   from_one_to(1 << 14, "layers", layers);
   from_one_to(1 << 20, "dim", dim);
-  from_one_to(1 << 20, "heads", heads);
+  from_one_to(kMostHeads, "heads", heads);
   from_one_to(kLongestLength, "length", length);
   require_usage(ffn >= 0, "--ffn must be positive, or 0 for 4 * dim; not {}", ffn);
   from_one_to(1 << 22, "ffn", ffn_dim());

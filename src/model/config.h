@@ -18,6 +18,7 @@ enum class NormPosition { kPre, kPost };
 constexpr Choice<NormPosition> kNormPositions[] = {{"pre", NormPosition::kPre}, {"post", NormPosition::kPost}};
 
 constexpr int64_t kLongestLength = int64_t{1} << 30;  // of a sequence, in tokens
+constexpr int64_t kMostHeads = 1 << 20;
 
 struct ModelConfig {
   int64_t layers = 4;

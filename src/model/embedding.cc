@@ -37,7 +37,7 @@ void TokenEmbedding::forward(Context& context, std::span<const int32_t> tokens, 
 
 // dE[token_r] += scale dx_r
 void TokenEmbedding::backward(Context& context, std::span<const int32_t> tokens, const Gradient& gradient) {
-  scatter_add(context, gradient.dx, tokens, scale_, parameters_.grad_mat(weight_), gradient.groups, order_);
+  scatter_add(context, {gradient.dx, tokens, scale_}, parameters_.grad_mat(weight_), gradient.groups, order_);
 }
 
 }  // namespace longshot

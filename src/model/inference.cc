@@ -12,7 +12,7 @@ constexpr int64_t kChunkTokens = 4096;  // of all sequences; enough to feed the 
 
 }  // namespace
 
-Inference::Inference(Context& context, Transformer& model, Config config)
+Inference::Inference(Context& context, Transformer& model, Config config, const Watch& watch)
     : context_(context), model_(model), config_(config) {
   check_config();
   // Rows of several sequences are not contiguous after a cut, so only a single one is cut into chunks.
@@ -22,7 +22,7 @@ Inference::Inference(Context& context, Transformer& model, Config config)
   model_.require_length(std::max(config.capacity, config.tokens));
   if (config.sinks > 0) sinks_.resize(stores_.size(), {.store = {}, .count = config.sinks, .window = config.window});
   memory_ = Workspace([this](Layout& at) { layout(at); });
-  if (config.forget != Forget::kNothing) forget_by_bound();
+  if (config.forget != Forget::kNothing) forget_by_bound(watch);
   if (config.sinks > 0) keep_sinks();
 }
 
@@ -43,11 +43,12 @@ void Inference::check_config() const {
 }
 
 // Rings begin with what a model's queries usually need; see Forgetting.
-void Inference::forget_by_bound() {
+void Inference::forget_by_bound(const Watch& watch) {
   const ModelConfig& c = model_.config();
   const bool bf16 = context_.precision() == Precision::kBf16, strict = config_.forget == Forget::kByWeights;
   require_usage(!strict || !bf16, "a bound from the weights holds for products in f32, not in bf16");
-  const auto bounds = strict ? norm_bounds(context_, model_) : std::vector<std::vector<NormBounds>>(stores_.size());
+  const auto bounds =
+      strict ? norm_bounds(context_, model_, watch) : std::vector<std::vector<NormBounds>>(stores_.size());
   model_.prepare_positions(0, 1);
   for (size_t i = 0; i < stores_.size(); ++i) {
     const AttentionOptions options = model_.attention_options(static_cast<int64_t>(i));

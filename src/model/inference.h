@@ -25,7 +25,8 @@ class Inference {
     Forget forget = Forget::kNothing;
     int64_t rows = 0;  // most tokens of all sequences that are given at once; 0: sequences * tokens
   };
-  Inference(Context& context, Transformer& model, Config config);
+  // `watch`: of bounds that are made from the weights.
+  Inference(Context& context, Transformer& model, Config config, const Watch& watch = {});
 
   struct Tokens {
     std::span<const int32_t> inputs;     // [B, T]
@@ -60,7 +61,7 @@ class Inference {
  private:
   void layout(Layout& at);
   void check_config() const;
-  void forget_by_bound();
+  void forget_by_bound(const Watch& watch);
   void keep_sinks();
   static size_t place(const Tokens& tokens, size_t b) {  // in the cache, of sequence b of a call
     return tokens.sequences.empty() ? b : static_cast<size_t>(tokens.sequences[b]);

@@ -119,14 +119,16 @@ std::vector<NormBounds> Layer::norm_bounds(Context& context, const Input& input)
   return bounds;
 }
 
-std::vector<std::vector<NormBounds>> norm_bounds(Context& context, Transformer& model) {
+std::vector<std::vector<NormBounds>> norm_bounds(Context& context, Transformer& model, const Watch& watch) {
   std::vector<std::vector<NormBounds>> bounds;
   Layer::Input input;
   if (model.config().norm_position == NormPosition::kPost) input.radius = largest_embedding(context, model);
   for (const Layer& layer : model.layers()) {
+    watch.at(static_cast<double>(bounds.size()) / static_cast<double>(model.config().layers));
     bounds.push_back(layer.norm_bounds(context, input));
     input = layer.output_bound();
   }
+  watch.at(1);
   return bounds;
 }
 

@@ -11,11 +11,12 @@
 #pragma once
 #include <vector>
 
+#include "base/watch.h"
 #include "model/transformer.h"
 
 namespace longshot {
 
 // [layers][H]. Error where a position method adds to the input of a model without a norm in front.
-std::vector<std::vector<NormBounds>> norm_bounds(Context& context, Transformer& model);
+std::vector<std::vector<NormBounds>> norm_bounds(Context& context, Transformer& model, const Watch& watch = {});
 
 }  // namespace longshot

@@ -20,7 +20,7 @@ ParameterId Parameters::add(std::string name, std::vector<int64_t> shape, bool m
 GradientId Parameters::add_use(ParameterId id, SharedGradients shared) {
   if (shared == SharedGradients::kTogether) return {.of = id};
   further_.push_back({.of = id});
-  return {.of = id, .further = static_cast<int>(further_.size()) - 1};
+  return {.of = id, .further = further_.size() - 1};
 }
 
 void Parameters::allocate(bool with_gradients, Workspace::Kind kind) {

@@ -35,7 +35,7 @@ enum class SharedGradients { kTogether, kApart };
 
 struct GradientId {
   ParameterId of = 0;
-  int further = -1;  // which of those behind the block's first, one for each tensor
+  std::optional<size_t> further{};  // which of those behind the block's first, one for each tensor
 };
 struct FurtherGradient {
   ParameterId of = 0;
@@ -70,8 +70,8 @@ class Parameters {
   Mat value_mat(ParameterId id) { return as_mat(value(id), id); }
   Mat grad_mat(ParameterId id) { return as_mat(grad(id), id); }
   Mat grad_mat(GradientId id) {
-    if (id.further < 0) return grad_mat(id.of);
-    const auto offset = static_cast<size_t>(further_[static_cast<size_t>(id.further)].offset);
+    if (!id.further) return grad_mat(id.of);
+    const auto offset = static_cast<size_t>(further_[*id.further].offset);
     return as_mat(grads_.subspan(offset, static_cast<size_t>(tensors_[id.of].size)), id.of);
   }
 

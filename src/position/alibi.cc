@@ -14,13 +14,16 @@
 //   dynamic   ntk with a_i = max(1, a (i + 1) / L - (a - 1)) for the query at position i, whatever comes behind it
 //
 // ntk and dynamic leave slopes of 0 and below alone.
+#include "position/alibi.h"
+
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
 #include "base/choice.h"
 #include "base/error.h"
-#include "position/position.h"
 
 namespace longshot {
 namespace {
@@ -28,7 +31,7 @@ namespace {
 constexpr double kSteepest = 1000;  // a neighbour then weighs e^-1000 of the token itself: nothing
 constexpr double kMostScaling = 65536;
 
-enum class Scaling { kNone, kLinear, kNtk, kDynamic };
+using Scaling = AlibiOptions::Scaling;
 constexpr Choice<Scaling> kScalings[] = {
     {"none", Scaling::kNone}, {"linear", Scaling::kLinear}, {"ntk", Scaling::kNtk}, {"dynamic", Scaling::kDynamic}};
 
@@ -44,45 +47,16 @@ std::vector<float> paper_slopes(int64_t heads) {
   return slopes;
 }
 
-struct AlibiOptions : MethodOptions<AlibiOptions> {
-  std::vector<double> slopes;
-  bool learned = false;
-  Scaling scaling = Scaling::kNone;
-  double factor = 1;
-
-  void fields(Options& o) override {
-    o.add("alibi-slopes", slopes, "slopes, one per head; empty: the paper's");
-    o.add("alibi-learned", learned, "train the slopes");
-  }
-  void running_fields(Options& o) override {
-    o.add("alibi-scaling", scaling, kScalings,
-          "flatter slopes than in training: linear, all; ntk, the flat ones; dynamic, those by the query's position");
-    o.add("alibi-scaling-factor", factor,
-          "by so much, e.g. 4 for 4 times the training length; dynamic: 1 follows the length, more runs ahead of it");
-  }
-  std::unique_ptr<Position> make(const PositionShape& shape) const override;
-
-  std::vector<float> slopes_of(int64_t heads) const {
-    if (slopes.empty()) return paper_slopes(heads);
-    for (const double slope : slopes) {
-      require_usage(std::abs(slope) <= kSteepest, "--alibi-slopes: {} is not between -{} and {}", slope, kSteepest,
-                    kSteepest);
-    }
-    require_usage(static_cast<int64_t>(slopes.size()) == heads, "--alibi-slopes has {} slopes, the model {} heads",
-                  slopes.size(), heads);
-    return {slopes.begin(), slopes.end()};
-  }
-
-  void check_scaling() const {
-    const char* name = name_of(kScalings, scaling);
-    require_usage(scaling != Scaling::kNone || factor == 1, "--alibi-scaling-factor {} needs --alibi-scaling", factor);
-    const bool may_be_one = scaling == Scaling::kNone || scaling == Scaling::kDynamic;
-    require_usage((may_be_one ? factor >= 1 : factor > 1) && factor <= kMostScaling,
-                  "--alibi-scaling-factor: {} is not {} 1 and at most {}, as --alibi-scaling {} needs it. It is the "
-                  "length to be reached over the training length, e.g. 4",
-                  factor, may_be_one ? "at least" : "above", kMostScaling, name);
-  }
-};
+void check_scaling(const AlibiOptions& o) {
+  const char* name = name_of(kScalings, o.scaling);
+  require_usage(o.scaling != Scaling::kNone || o.factor == 1, "--alibi-scaling-factor {} needs --alibi-scaling",
+                o.factor);
+  const bool may_be_one = o.scaling == Scaling::kNone || o.scaling == Scaling::kDynamic;
+  require_usage((may_be_one ? o.factor >= 1 : o.factor > 1) && o.factor <= kMostScaling,
+                "--alibi-scaling-factor: {} is not {} 1 and at most {}, as --alibi-scaling {} needs it. It is the "
+                "length to be reached over the training length, e.g. 4",
+                o.factor, may_be_one ? "at least" : "above", kMostScaling, name);
+}
 
 // w_h above; 0 for slopes that are not positive.
 std::vector<double> flatness(std::span<const float> slopes) {
@@ -105,7 +79,7 @@ class Alibi : public Position {
         fixed_(options.slopes_of(shape.heads)),
         slopes_(fixed_),
         by_query_(shape.heads) {
-    options.check_scaling();
+    check_scaling(options);
     scale_slopes();
   }
 
@@ -168,11 +142,51 @@ class Alibi : public Position {
   PositionRows by_query_;         // [positions, H] dynamic
 };
 
+}  // namespace
+
+void AlibiOptions::fields(Options& o) {
+  o.add("alibi-slopes", slopes, "slopes, one per head; empty: the paper's");
+  o.add("alibi-learned", learned, "train the slopes");
+}
+
+void AlibiOptions::running_fields(Options& o) {
+  o.add("alibi-scaling", scaling, kScalings,
+        "flatter slopes than in training: linear, all; ntk, the flat ones; dynamic, those by the query's position");
+  o.add("alibi-scaling-factor", factor,
+        "by so much, e.g. 4 for 4 times the training length; dynamic: 1 follows the length, more runs ahead of it");
+}
+
 std::unique_ptr<Position> AlibiOptions::make(const PositionShape& shape) const {
   return std::make_unique<Alibi>(*this, shape);
 }
 
-}  // namespace
+std::vector<float> AlibiOptions::slopes_of(int64_t heads) const {
+  if (slopes.empty()) return paper_slopes(heads);
+  for (const double slope : slopes) {
+    require_usage(std::abs(slope) <= kSteepest, "--alibi-slopes: {} is not between -{} and {}", slope, kSteepest,
+                  kSteepest);
+  }
+  require_usage(static_cast<int64_t>(slopes.size()) == heads, "--alibi-slopes has {} slopes, the model {} heads",
+                slopes.size(), heads);
+  return {slopes.begin(), slopes.end()};
+}
+
+//   2^(-M h / H) = (2^(-8 h / H))^(M / 8), also where H is no power of two
+std::vector<double> alibi_slopes(int64_t heads, double max) {
+  std::vector<double> slopes;
+  for (const float m : paper_slopes(heads)) slopes.push_back(std::pow(m, max / kPaperAlibiMax));
+  return slopes;
+}
+
+std::optional<double> alibi_max(std::span<const float> slopes) {
+  const auto heads = static_cast<int64_t>(slopes.size());
+  // Six digits of what the first slope says; the others agree, or there is no such M.
+  const double said = kPaperAlibiMax * std::log2(slopes[0]) / std::log2(paper_slopes(heads)[0]);
+  if (!(said > 0) || !std::isfinite(said)) return {};
+  const double max = std::stod(fmt::format("{:.6g}", said));
+  const auto equal = [](float given, double made) { return given == static_cast<float>(made); };
+  return std::ranges::equal(slopes, alibi_slopes(heads, max), equal) ? std::optional(max) : std::nullopt;
+}
 
 extern const PositionMethod position_alibi{
     .name = "alibi",

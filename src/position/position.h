@@ -4,13 +4,15 @@
 //   2. on queries and keys:          q_p, k_p are rotated by angles p*f  (rotary)
 //   3. on the scores:                s_ij = q_i . k_j / sqrt(D) + b_h(i - j)   (alibi, t5)
 //
-// One file per method in this folder, without a header; the folder is the registry. A file x.cc defines
-// `extern const PositionMethod position_x`, and every test that walks the registry covers it from then on.
+// One file per method in this folder; the folder is the registry. A file x.cc defines `extern const PositionMethod position_x`,
+// and every test that walks the registry covers it from then on. x.h is for a method whose options other programs' files have
+// words for.
 //
 // Letters: H heads, D head dimension, C = H D width, p position in the sequence, d = i - j >= 0 distance.
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -137,6 +139,18 @@ class PositionSettings {
   PositionSettings& operator=(const PositionSettings& other);
   void fields(Options& o);
   void running_fields(Options& o);
+  // Those of one method, by their type.
+  template <class T>
+  T& of() {
+    for (const auto& options : all_) {
+      if (auto* const own = dynamic_cast<T*>(options.get())) return *own;
+    }
+    std::abort();  // the registry has every method
+  }
+  template <class T>
+  const T& of() const {
+    return const_cast<PositionSettings*>(this)->of<T>();
+  }
   // Takes the options of running from `other`. Error(kUsage) where one is set that belongs to another method than `method`.
   void run_as(const PositionSettings& other, const std::string& method);
   // Those of them that are set, as typed: "alibi-scaling ntk, alibi-scaling-factor 4"; "" where none is.

@@ -4,30 +4,19 @@
 //   angle(p, c) = p * base^(-2c / R),      (a, b) -> (a cos - b sin, a sin + b cos)
 //
 // Pairs are neighbours (2c, 2c + 1) in the interleaved style, (c, c + R/2) in the half style. Values stay as they are.
+#include "position/rotary.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "base/choice.h"
 #include "base/error.h"
-#include "position/position.h"
 
 namespace longshot {
 namespace {
 
-enum class Style { kInterleaved, kHalf };
+using Style = RotaryOptions::Style;
 constexpr Choice<Style> kStyles[] = {{"interleaved", Style::kInterleaved}, {"half", Style::kHalf}};
-
-struct RotaryOptions : MethodOptions<RotaryOptions> {
-  double base = 10000, fraction = 1;
-  Style style = Style::kInterleaved;
-
-  void fields(Options& o) override {
-    o.add("rotary-base", base, "wavelengths grow from 2 pi to 2 pi * base");
-    o.add("rotary-fraction", fraction, "share of the head dimension that is rotated");
-    o.add("rotary-style", style, kStyles, "pairs: interleaved, 2c and 2c + 1, or half, c and c + D/2");
-  }
-  std::unique_ptr<Position> make(const PositionShape& shape) const override;
-};
 
 class Rotary : public Position {
  public:
@@ -65,11 +54,17 @@ class Rotary : public Position {
   PositionRows cos_, sin_;  // [positions, pairs]
 };
 
+}  // namespace
+
+void RotaryOptions::fields(Options& o) {
+  o.add("rotary-base", base, "wavelengths grow from 2 pi to 2 pi * base");
+  o.add("rotary-fraction", fraction, "share of the head dimension that is rotated");
+  o.add("rotary-style", style, kStyles, "pairs: interleaved, 2c and 2c + 1, or half, c and c + D/2");
+}
+
 std::unique_ptr<Position> RotaryOptions::make(const PositionShape& shape) const {
   return std::make_unique<Rotary>(*this, shape);
 }
-
-}  // namespace
 
 extern const PositionMethod position_rotary{
     .name = "rotary",

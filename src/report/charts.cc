@@ -137,7 +137,7 @@ std::vector<Chart> charts_by_length(const Results& results, const Chart& model,
 }
 
 // Median and range of the rounds; nothing where it was not measured in turn: a speed taken once says little.
-std::optional<Stat> measured_speed(const Group& group, const std::string& work, int64_t length) {
+std::optional<Stat> measured_speed(const Group& group, SpeedWork work, int64_t length) {
   const SpeedRecord* speed = group.speed(work, length);
   if (!speed) return std::nullopt;
   return Stat{.mean = speed->median, .low = speed->low, .high = speed->high, .count = 2};
@@ -322,10 +322,11 @@ std::vector<Chart> cost_charts(const Results& results) {
   const auto here = groups_at(groups, length);
   const std::string reference = reference_method(results);
   const Cost costs[] = {
-      {"train-speed", "Training speed", [&](const Group& g) { return measured_speed(g, "training", length); },
+      {"train-speed", "Training speed", [&](const Group& g) { return measured_speed(g, SpeedWork::kTraining, length); },
        &PaperCost::train_speed, "the rounds of measuring"},
-      {"eval-speed", "Evaluation speed", [&](const Group& g) { return measured_speed(g, "evaluation", length); },
-       &PaperCost::eval_speed, "the rounds of measuring"},
+      {"eval-speed", "Evaluation speed",
+       [&](const Group& g) { return measured_speed(g, SpeedWork::kEvaluation, length); }, &PaperCost::eval_speed,
+       "the rounds of measuring"},
       {"train-memory", "Memory in training", [](const Group& g) { return g.of(&RunRecord::train_peak_memory_bytes); },
        &PaperCost::memory, "the seeds"}};
   std::vector<Chart> charts;

@@ -222,7 +222,8 @@ std::vector<Saving> savings(const std::vector<Group>& groups, const EvalProtocol
       if (!a.stat || !b.stat) continue;
       Saving saving{.shorter = &shorter, .longer = &longer, .short_perplexity = *a.stat, .long_perplexity = *b.stat};
       saving.difference = *loss_difference({shorter, length}, {longer, length}, protocol);
-      saving.speed = speed_ratio(shorter.speed("training", shorter.train_length), longer.speed("training", length));
+      saving.speed = speed_ratio(shorter.speed(SpeedWork::kTraining, shorter.train_length),
+                                 longer.speed(SpeedWork::kTraining, length));
       const auto few = shorter.of(&RunRecord::tokens), many = longer.of(&RunRecord::tokens);
       if (saving.speed && few && many && many->mean > 0)
         saving.time_saved = 1 - few->mean / many->mean / saving.speed->ratio;
@@ -239,7 +240,7 @@ std::vector<Saving> savings(const std::vector<Group>& groups, const EvalProtocol
 }
 
 std::vector<TimedLoss> validations_at(const Group& group, const RunRecord& run, int64_t length) {
-  const SpeedRecord* speed = group.speed("training", group.train_length);
+  const SpeedRecord* speed = group.speed(SpeedWork::kTraining, group.train_length);
   std::vector<TimedLoss> losses;
   for (const MetricsRecord& m : run.curve) {
     OptionalNumber loss;

@@ -29,7 +29,8 @@ void append(Results& all, Results more, const std::string& source) {
 Results read_results_at(const fs::path& path, const std::string& given) {
   if (fs::is_regular_file(path)) return read_results(path);
   if (const ExperimentDir experiment(path); fs::is_regular_file(experiment.plan())) return read_experiment(experiment);
-  if (fs::is_regular_file(path / "results.json")) return read_results(path / "results.json");
+  if (const fs::path results = ExperimentDir(path).results(); fs::is_regular_file(results))
+    return read_results(results);
   Results results;
   if (const RunDir run(path); fs::is_regular_file(run.record())) {
     results.runs = {run_from_json(read_json(run.record()), run.record().string())};

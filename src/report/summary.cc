@@ -67,7 +67,7 @@ OptionValues configuration_of(const RunRecord& run) {
   if (run.evals.empty()) return all;
   const EvalRecord& eval = run.evals.front();
   if (eval.step) all["step"] = fmt::to_string(*eval.step);
-  all["evaluated in"] = eval.precision.value_or("f32");
+  all["evaluated in"] = name_of(kPrecisions, eval.precision.value_or(Precision::kF32));
   all["scaling"] = eval.scaling.value_or("none");
   if (eval.data) all["text"] = eval.data->substr(0, 8);
   return all;
@@ -153,7 +153,7 @@ std::optional<Stat> Group::of(OptionalCount EvalRecord::*field, const EvalProtoc
   return stat_of_evals(*this, field, protocol, length);
 }
 
-const SpeedRecord* Group::speed(const std::string& work, int64_t length) const {
+const SpeedRecord* Group::speed(SpeedWork work, int64_t length) const {
   for (const RunRecord* run : runs)
     for (const SpeedRecord& s : run->speeds)
       if (s.work == work && s.length == length) return &s;

@@ -50,8 +50,8 @@ struct Group {
   std::optional<Stat> of(OptionalCount RunRecord::*field) const;
   std::optional<Stat> of(OptionalNumber EvalRecord::*field, const EvalProtocol& protocol, int64_t length) const;
   std::optional<Stat> of(OptionalCount EvalRecord::*field, const EvalProtocol& protocol, int64_t length) const;
-  const SpeedRecord* speed(const std::string& work, int64_t length) const;  // null: not measured
-  std::string text() const;                                                 // "ALiBi trained at 64"
+  const SpeedRecord* speed(SpeedWork work, int64_t length) const;  // null: not measured
+  std::string text() const;                                        // "ALiBi trained at 64"
 };
 
 // Pointers into `results`. ALiBi first, then the order in which the methods appear; lengths rise.

@@ -102,7 +102,7 @@ Table answer_table(const std::vector<Answer>& all, const EvalProtocol& protocol,
     table.rows.push_back({count_cell(a.train_length), count_cell(a.length), text_cell(a.best->label),
                           perplexity_number(a.perplexity.mean),
                           text_cell(ties.empty() ? "–" : fmt::format("{}", fmt::join(ties, ", "))),
-                          speed_cell(a.best->speed("evaluation", a.length)), mean_cell(memory, kMiB, 1),
+                          speed_cell(a.best->speed(SpeedWork::kEvaluation, a.length)), mean_cell(memory, kMiB, 1),
                           text_cell(a.length > a.train_length ? extra_text_words({*a.best, a.length}) : "–")});
   }
   return table;
@@ -208,8 +208,8 @@ Table cost_table(const Results& results) {
     const auto paper_number = [&](double PaperCost::*field, double unit, int decimals) {
       return number_cell(paper ? OptionalNumber(*paper.*field / unit) : std::nullopt, decimals);
     };
-    const SpeedRecord* training = group.speed("training", group.train_length);
-    const SpeedRecord* evaluation = group.speed("evaluation", group.train_length);
+    const SpeedRecord* training = group.speed(SpeedWork::kTraining, group.train_length);
+    const SpeedRecord* evaluation = group.speed(SpeedWork::kEvaluation, group.train_length);
     table.rows.push_back({text_cell(group.label), count_cell(group.train_length),
                           training ? speed_cell(training) : once_cell(group.of(&RunRecord::train_tokens_per_second)),
                           mean_cell(group.of(&RunRecord::train_peak_memory_bytes), kMiB, 1),

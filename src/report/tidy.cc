@@ -27,7 +27,8 @@ class Rows {
  public:
   Rows() {
     out_ =
-        "run,label,position,variant,train_length,seed,quantity,length,mode,stride,split,score,precision,scaling,step,from,to,"
+        "run,label,position,variant,train_length,seed,quantity,length,mode,stride,split,score,precision,scaling,step,"
+        "from,to,"
         "tokens,value,standard_error,low,high\r\n";
   }
 
@@ -95,7 +96,7 @@ void add_evaluations(Rows& rows, const RunRecord& run) {
                   .mode = name_of(kWindowModes, e.mode),
                   .split = e.split,
                   .score = name_of(kScored, e.score),
-                  .precision = e.precision.value_or(""),
+                  .precision = e.precision ? name_of(kPrecisions, *e.precision) : "",
                   .scaling = e.scaling.value_or("")};
     rows.add("loss", t, {.value = e.loss, .standard_error = e.standard_error});
     rows.add_known("perplexity", t, e.perplexity);
@@ -114,7 +115,7 @@ void add_evaluations(Rows& rows, const RunRecord& run) {
     rows.add("beyond", t, {.value = d.beyond, .standard_error = d.beyond_error});
   }
   for (const SpeedRecord& s : run.speeds)
-    rows.add(s.work == "training" ? "training_speed" : "evaluation_speed", {.length = s.length},
+    rows.add(s.work == SpeedWork::kTraining ? "training_speed" : "evaluation_speed", {.length = s.length},
              {.value = s.median, .low = s.low, .high = s.high});
 }
 

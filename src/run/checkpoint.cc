@@ -128,7 +128,7 @@ void require_finite(const std::string& name, std::span<const float> numbers) {
   }
 }
 
-std::vector<StreamedTensor> named(const Parameters& parameters, const Block& block) {
+std::vector<StreamedTensor> named(const Parameters& parameters, const NamedBlock& block) {
   std::vector<StreamedTensor> tensors;
   for (const Tensor& t : parameters.tensors()) {
     const std::span<const float> data = part(block.numbers, t.offset, t.size);
@@ -159,7 +159,7 @@ const NamedTensor& stored_tensor(const Safetensors& file, const Tensor& t, const
   return stored;
 }
 
-void fill_tensor(const Safetensors& file, const Tensor& t, const Block& block) {
+void fill_tensor(const Safetensors& file, const Tensor& t, const NamedBlock& block) {
   const NamedTensor& stored = stored_tensor(file, t, block.prefix);
   file.read(stored.name, block.numbers.subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.size)));
 }
@@ -315,7 +315,7 @@ void save_checkpoint(const fs::path& dir, const CheckpointContent& content) {
   const auto add = [&](std::vector<StreamedTensor> tensors) {
     for (StreamedTensor& t : tensors) further.push_back(std::move(t));
   };
-  for (const Block& b : content.blocks) add(named(parameters, b));
+  for (const NamedBlock& b : content.blocks) add(named(parameters, b));
   for (const BlockInParts& b : content.blocks_in_parts) add(in_parts(parameters, b));
   StateFile state = state_of(content.model.config(), content.step);
   state.from = content.from;
@@ -379,7 +379,7 @@ void load_weights(const fs::path& dir, Transformer& model, const Watch& watch, s
   require(file.tensors().size() == parameters.tensors().size(),
           "{}: {} tensors, the model has {}. Another model's checkpoint?", file.path().string(), file.tensors().size(),
           parameters.tensors().size());
-  const Block block{"", parameters.values()};
+  const NamedBlock block{"", parameters.values()};
   if (storage && storage->map_narrow) map_narrow_matrices(opened, parameters);
   if (storage) parameters.begin_storing(storage->type);
   for (size_t id = 0; id < parameters.tensors().size(); ++id) {
@@ -391,9 +391,9 @@ void load_weights(const fs::path& dir, Transformer& model, const Watch& watch, s
   }
 }
 
-void load_blocks(const fs::path& dir, const Transformer& model, const std::vector<Block>& blocks) {
+void load_blocks(const fs::path& dir, const Transformer& model, const std::vector<NamedBlock>& blocks) {
   const Safetensors file(dir / kOptimizerFile);
-  for (const Block& b : blocks) {
+  for (const NamedBlock& b : blocks) {
     for (const Tensor& t : model.parameters().tensors()) fill_tensor(file, t, b);
   }
 }

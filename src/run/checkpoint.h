@@ -18,7 +18,7 @@
 namespace longshot {
 
 // Numbers laid out like the model's parameters; its tensors are stored under prefix + the parameter's name.
-struct Block {
+struct NamedBlock {
   std::string prefix;
   std::span<float> numbers;
 };
@@ -62,7 +62,7 @@ struct CheckpointContent {
   Transformer& model;
   const Tokenizer* tokenizer = nullptr;  // null: none travels along
   int64_t step = 0;
-  std::vector<Block> blocks{};  // beside the weights
+  std::vector<NamedBlock> blocks{};  // beside the weights
   std::vector<BlockInParts> blocks_in_parts{};
   std::optional<TrainingState> training{};
   std::optional<Origin> from{};
@@ -115,7 +115,7 @@ struct WeightStorage {
 void load_weights(const fs::path& dir, Transformer& model, const Watch& watch = {},
                   std::optional<WeightStorage> storage = {});
 // Fills the blocks that were saved beside the weights.
-void load_blocks(const fs::path& dir, const Transformer& model, const std::vector<Block>& blocks);
+void load_blocks(const fs::path& dir, const Transformer& model, const std::vector<NamedBlock>& blocks);
 // The same tensor by tensor, in the order of the model's: f gets each with its numbers.
 void load_block(const fs::path& dir, const Transformer& model, const std::string& prefix,
                 const std::function<void(const Tensor& tensor, std::span<const float> numbers)>& f);

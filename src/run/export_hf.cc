@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/version.h"
+#include "data/token_set_dir.h"
 #include "formats/hf_forms.h"
 #include "run/aside_output.h"
 #include "run/checkpoint.h"
@@ -14,12 +15,10 @@ namespace {
 
 constexpr const char *kConfigFile = "config.json", *kGenerationFile = "generation_config.json",
                      *kTokenizerConfigFile = "tokenizer_config.json", *kCardFile = "README.md";
-// Tokenizer files that other programs read as they are.
-constexpr const char *kTokenizerFile = "tokenizer.json", *kPiecesFile = "tokenizer.model";
 
 bool is_name(const std::string& name) {
-  const auto names = {kConfigFile, kGenerationFile, kTokenizerConfigFile, kCardFile, kTokenizerFile,
-                      kPiecesFile, kModelFile};
+  const auto names = {kConfigFile,        kGenerationFile, kTokenizerConfigFile, kCardFile, kHfTokenizerFile,
+                      kSentencePieceFile, kModelFile};
   return std::ranges::any_of(names, [&](const char* known) { return name == known; });
 }
 
@@ -96,11 +95,12 @@ std::string card_text(const Card& card) {
   return text;
 }
 
-bool is_read_elsewhere(const std::string& file) { return file == kTokenizerFile || file == kPiecesFile; }
+// As it is, by other programs.
+bool is_read_elsewhere(const std::string& file) { return file == kHfTokenizerFile || file == kSentencePieceFile; }
 
 void write_tokenizer(const fs::path& dir, const Tokenizer& tokenizer, const ModelConfig& model) {
   tokenizer.save(dir);
-  if (tokenizer.file_name() == kTokenizerFile)
+  if (tokenizer.file_name() == kHfTokenizerFile)
     write_json(dir / kTokenizerConfigFile, tokenizer_config(tokenizer, model));
 }
 

@@ -56,9 +56,12 @@ void drop_fillers(GgmlVocabulary& v) {
 }  // namespace
 
 std::optional<GgmlVocabulary> gguf_vocabulary(const Gguf& file) {
-  GgmlVocabulary v{.model = file.text(kModel).value_or("none"), .pre = "", .tokens = {}, .types = {}};
-  if (v.model == "none" || v.model == "no_vocab") return {};
-  const std::string name = file.path().string();
+  const std::string model = file.text(kModel).value_or("none"), name = file.path().string();
+  if (model == "none" || model == "no_vocab") return {};
+  const std::optional<GgmlVocabulary::Model> known = value_of(GgmlVocabulary::kModels, model);
+  require(known.has_value(), "{}: the tokenizer '{}' ({}) is not supported (gpt2, llama)", name, printable(model),
+          kModel);
+  GgmlVocabulary v{.model = *known, .pre = "", .tokens = {}, .types = {}};
   v.pre = file.text(kPre).value_or("");
   v.tokens = texts_at(file, kTokens);
   v.types = numbers_at<int32_t>(file, kTypes);
@@ -66,7 +69,7 @@ std::optional<GgmlVocabulary> gguf_vocabulary(const Gguf& file) {
   v.merges = texts_at(file, kMerges);
   v.start = id_at(file, kStart), v.end = id_at(file, kEnd), v.unknown = id_at(file, kUnknown);
   // What llama.cpp takes where there is no such key.
-  const bool characters = v.model == "llama";
+  const bool characters = v.model == GgmlVocabulary::Model::kLlama;
   if (characters) v.start = v.start.value_or(1), v.end = v.end.value_or(2), v.unknown = v.unknown.value_or(0);
   v.add_start = file.boolean(kAddStart).value_or(characters || v.pre.starts_with("llama"));
   v.add_space = file.boolean(kAddSpace).value_or(characters);
@@ -99,11 +102,11 @@ void add_tokenizer(GgufKeys& keys, const Tokenizer* tokenizer, int64_t rows) {
     require(!taken.contains(v.tokens.back()), "the tokenizer's '{}' has the name of an entry without text",
             v.tokens.back());
   }
-  keys.add(kModel, v.model);
+  keys.add(kModel, name_of(GgmlVocabulary::kModels, v.model));
   keys.add(kPre, v.pre);
   keys.add(kTokens, std::span<const std::string>(v.tokens));
   keys.add(kTypes, std::span<const int32_t>(v.types));
-  if (v.model == "llama") {
+  if (v.model == GgmlVocabulary::Model::kLlama) {
     v.scores.resize(count);
     keys.add(kScores, std::span<const float>(v.scores));
   } else {
@@ -113,7 +116,7 @@ void add_tokenizer(GgufKeys& keys, const Tokenizer* tokenizer, int64_t rows) {
     if (id) keys.add(key, static_cast<uint32_t>(*id));
   keys.add(kAddStart, v.add_start);
   keys.add(kAddEnd, false);
-  keys.add(kAddSpace, v.add_space && v.model == "llama");
+  keys.add(kAddSpace, v.add_space && v.model == GgmlVocabulary::Model::kLlama);
 }
 
 }  // namespace longshot

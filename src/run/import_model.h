@@ -12,6 +12,9 @@ struct ImportOptions {
   std::optional<DType> type{};  // of all weights; none: as they are stored
   bool tokenizer = true;        // false: none travels along
   Watch watch{};
+  // Of fairseq's checkpoints alone: the dict.txt, "" where there is none; and the method, since nothing in the file tells ALiBi
+  // from sinusoidal.
+  std::string dict{}, position = "alibi";
 };
 
 struct ImportSummary {
@@ -21,23 +24,28 @@ struct ImportSummary {
   uint64_t bytes = 0;          // of the weights, as written
   std::string tokenizer_name;  // "" where none travelled along
   int tokenizer_size = 0;
+  bool position_known = true;  // false: as the options said
 };
+
+// What `longshot import` does: one of the following, by what `source` is.
+ImportSummary import_model(const fs::path& source, const RunDir& run, const ImportOptions& options = {});
 
 // A Hugging Face directory. Error(kUsage) where `run` holds one already; what the model asks for and this program does not do
 // is an Error that names all of it.
 ImportSummary import_hf(const fs::path& dir, const RunDir& run, const ImportOptions& options = {});
 // The same of a GGUF file. Blocks of quantised weights become f32 where no type is asked for.
 ImportSummary import_gguf(const fs::path& path, const RunDir& run, const ImportOptions& options = {});
+// The same of a checkpoint of fairseq's, whose weights become f32.
+ImportSummary import_fairseq(const fs::path& path, const RunDir& run, const ImportOptions& options = {});
 
-// What every importer ends with: a run whose only checkpoint, of step 0, holds these weights. `origin` is what messages call
-// the source.
+// What every importer ends with: a run whose only checkpoint holds these weights. `origin` is what messages call the source.
 struct ImportedModel {
   std::string origin;
   ModelConfig config;
-  std::vector<MadeTensor> tensors;
+  std::vector<StreamedTensor> weights;
   std::unique_ptr<Tokenizer> tokenizer;  // null: none travels along
+  int64_t step = 0;
 };
-std::string config_toml(ModelConfig config);  // as a run's config.toml has it
 ImportSummary write_imported(const ImportedModel& model, const RunDir& dir, const Watch& watch = {});
 
 }  // namespace longshot

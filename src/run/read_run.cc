@@ -74,7 +74,7 @@ RunRecord read_config(const RunDir& run) {
 struct Subject {
   std::optional<std::string> weights, data;
   OptionalCount step;
-  std::string precision;
+  Precision precision = Precision::kF32;
   std::optional<std::string> scaling;
   bool operator==(const Subject&) const = default;
 };
@@ -104,7 +104,7 @@ std::vector<RunRecord> read_run(const RunDir& run) {
         EvaluationLine::from_json(lines[i], fmt::format("{}, record {}", run.evals().string(), i + 1));
     if (line.results.empty()) continue;
     const Subject subject{line.results[0].weights, line.results[0].data, line.results[0].step,
-                          line.results[0].precision.value_or("f32"), line.results[0].scaling};
+                          line.results[0].precision.value_or(Precision::kF32), line.results[0].scaling};
     const auto place = static_cast<size_t>(std::ranges::find(subjects, subject) - subjects.begin());
     if (place == subjects.size()) {
       records.push_back(common);
@@ -116,7 +116,8 @@ std::vector<RunRecord> read_run(const RunDir& run) {
   for (size_t i = 0; records.size() > 1 && i < records.size(); ++i) {
     records[i].name += subjects[i].step ? fmt::format(", step {}", *subjects[i].step) : fmt::format(", {}", i + 1);
     if (subjects[i].data) records[i].name += fmt::format(", text {}", subjects[i].data->substr(0, 8));
-    if (subjects[i].precision != "f32") records[i].name += ", " + subjects[i].precision;
+    if (subjects[i].precision != Precision::kF32)
+      records[i].name += fmt::format(", {}", name_of(kPrecisions, subjects[i].precision));
     if (subjects[i].scaling) records[i].name += ", " + *subjects[i].scaling;
   }
   return records;

@@ -35,7 +35,7 @@ void fields(V& v, EvalRecord& e) {
   v("data", e.data);
   v("weights", e.weights);
   v("step", e.step, kAnyCount);
-  v("precision", e.precision);
+  v("precision", e.precision, kPrecisions);
   v("arithmetic", e.arithmetic);
   v("scaling", e.scaling);
   v("loss", e.loss, kNotNegative);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/choice.h"
+#include "base/context.h"
 #include "base/options.h"
 #include "base/records.h"
 #include "run/metrics.h"
@@ -33,7 +34,7 @@ struct EvalRecord {
   // Whose number it is: hash of the split's tokens, checksum and step of the weights. Not known of older records.
   std::optional<std::string> data{}, weights{};
   OptionalCount step{};
-  std::optional<std::string> precision{};   // of the operands of products: "f32", "bf16"
+  std::optional<Precision> precision{};     // of the operands of products
   std::optional<std::string> arithmetic{};  // the instructions that products used
   // What the position method did otherwise than in training: "alibi-scaling ntk, alibi-scaling-factor 4". Null: nothing.
   std::optional<std::string> scaling{};
@@ -61,9 +62,13 @@ struct Decomposition {
   OptionalNumber total_error{}, curse_relief_error{}, beyond_error{};
 };
 
+enum class SpeedWork { kEvaluation, kTraining };
+constexpr Choice<SpeedWork> kSpeedWorks[] = {{"evaluation", SpeedWork::kEvaluation},
+                                             {"training", SpeedWork::kTraining}};
+
 // A speed, measured several times in turn with the other models of an experiment.
 struct SpeedRecord {
-  std::string work = "evaluation";       // or "training"
+  SpeedWork work = SpeedWork::kEvaluation;
   int64_t length = 0;                    // of the windows
   double median = 0, low = 0, high = 0;  // tokens per second
   int64_t rounds = 0;
@@ -75,7 +80,7 @@ struct SpeedRecord {
 
 template <class V>
 void fields(V& v, SpeedRecord& s) {
-  v("work", s.work, {"evaluation", "training"});
+  v("work", s.work, kSpeedWorks);
   v("length", s.length, kPositiveCount);
   v("median", s.median, kNotNegative);
   v("low", s.low, kNotNegative);

@@ -6,16 +6,18 @@
 namespace longshot {
 
 bool RunDir::is_name(std::string_view name) {
-  constexpr std::string_view kNames[] = {"config.toml", "metrics.jsonl",   kEventFile, "evals.jsonl",
-                                         "run.json",    "checkpoints",     "tables",   "results.csv",
-                                         "report.html", "equal-time.json", "figures"};
-  if (name.starts_with('.') || name.starts_with("abandoned-")) return true;
+  if (name.starts_with('.') || name.starts_with(kAbandoned)) return true;
   if (name.ends_with(kUnfinished)) name.remove_suffix(std::string_view(kUnfinished).size());
-  return std::ranges::find(kNames, name) != std::end(kNames);
+  const RunDir run{fs::path()};
+  const ExperimentDir pages{fs::path()};  // of one run
+  const fs::path known[] = {run.config(),    run.metrics(),    run.events(),      run.evals(),
+                            run.record(),    run.equal_time(), run.checkpoints(), pages.report(),
+                            pages.figures(), pages.tables(),   pages.numbers()};
+  return std::ranges::find(known, fs::path(name)) != std::end(known);
 }
 
 std::optional<int64_t> RunDir::step_of(std::string_view name, std::string_view ending) {
-  constexpr std::string_view kPrefix = "step-";
+  constexpr std::string_view kPrefix = kStep;
   if (!name.starts_with(kPrefix) || !name.ends_with(ending)) return std::nullopt;
   name.remove_prefix(kPrefix.size());
   name.remove_suffix(ending.size());

@@ -29,14 +29,14 @@ class RunDir {
   const fs::path& path() const { return dir_; }
   fs::path config() const { return dir_ / "config.toml"; }
   fs::path metrics() const { return dir_ / "metrics.jsonl"; }
-  fs::path events() const { return dir_ / kEventFile; }
+  fs::path events() const { return dir_ / "events.out.tfevents.longshot"; }
   fs::path evals() const { return dir_ / "evals.jsonl"; }
   fs::path record() const { return dir_ / "run.json"; }
   fs::path equal_time() const { return dir_ / "equal-time.json"; }
   fs::path checkpoints() const { return dir_ / "checkpoints"; }
-  fs::path checkpoint(int64_t step) const { return checkpoints() / fmt::format("step-{:08}", step); }
+  fs::path checkpoint(int64_t step) const { return checkpoints() / fmt::format("{}{:08}", kStep, step); }
   fs::path best() const { return checkpoints() / "best.json"; }
-  RunDir abandoned(int64_t k) const { return RunDir(dir_ / fmt::format("abandoned-{}", k)); }
+  RunDir abandoned(int64_t k) const { return RunDir(dir_ / fmt::format("{}{}", kAbandoned, k)); }
 
   // Whether a file of this name in RUN may be one of the above, or what `report` and a lock put there.
   static bool is_name(std::string_view name);
@@ -44,7 +44,7 @@ class RunDir {
   static std::optional<int64_t> step_of(std::string_view name, std::string_view ending = "");
 
  private:
-  static constexpr const char* kEventFile = "events.out.tfevents.longshot";
+  static constexpr const char *kStep = "step-", *kAbandoned = "abandoned-";
   fs::path dir_;
 };
 

@@ -30,7 +30,7 @@ std::span<float> SharedMoments::own(std::span<float> block, FloatRange range) co
 
 std::vector<BlockInParts> SharedMoments::collected() {
   std::vector<BlockInParts> blocks;
-  for (const Block& b : optimizer_.blocks()) {
+  for (const NamedBlock& b : optimizer_.blocks()) {
     blocks.push_back({b.prefix, [this, numbers = b.numbers](const Tensor& t) -> std::span<const float> {
                         room_.resize(static_cast<size_t>(t.size));
                         const auto transfers = world_.transfers();
@@ -52,7 +52,7 @@ std::vector<BlockInParts> SharedMoments::collected() {
 }
 
 void SharedMoments::send() {
-  for (const Block& b : optimizer_.blocks()) {
+  for (const NamedBlock& b : optimizer_.blocks()) {
     for (const Tensor& t : parameters_.tensors()) {
       const auto transfers = world_.transfers();
       for_parts(t, world_.rank(),
@@ -63,7 +63,7 @@ void SharedMoments::send() {
 }
 
 void SharedMoments::scatter(const fs::path& checkpoint, const Transformer& model) {
-  for (const Block& b : optimizer_.blocks()) {
+  for (const NamedBlock& b : optimizer_.blocks()) {
     if (!world_.is_root()) {
       const auto transfers = world_.transfers();
       for (const Tensor& t : parameters_.tensors()) {

@@ -83,8 +83,8 @@ void Optimizer::find_ranges() {
   }
 }
 
-std::vector<Block> Optimizer::blocks() {
-  std::vector<Block> blocks{{"first.", first_}};
+std::vector<NamedBlock> Optimizer::blocks() {
+  std::vector<NamedBlock> blocks{{"first.", first_}};
   if (moments(config_) > 1) blocks.push_back({"second.", second_});  // empty where no parameter is its own
   return blocks;
 }

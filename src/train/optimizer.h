@@ -40,7 +40,7 @@ class Optimizer {
   double step(Context& context, double lr, const Complete& complete = {});
 
   // What a checkpoint keeps: the moments, in the order of the parameters it is of, and the optimizer's own numbers.
-  std::vector<Block> blocks();
+  std::vector<NamedBlock> blocks();
   const std::vector<FloatRange>& own() const { return own_; }
   std::map<std::string, double> numbers() const;
   void set_numbers(const std::map<std::string, double>& numbers, const std::string& origin);

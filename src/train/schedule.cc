@@ -11,18 +11,19 @@ namespace longshot {
 void ScheduleConfig::fields(Options& o) {
   o.add("schedule", schedule, kSchedules, "of the learning rate");
   o.add("lr", lr, "highest learning rate");
-  o.add("warmup", warmup, "steps of linear warm-up; -1: a tenth of the steps, at most 100");
+  o.add("warmup", warmup, "steps of linear warm-up; empty: a tenth of the steps, at most 100");
   o.add("min-lr", min_lr, "last learning rate as a share of lr (linear, cosine)");
   o.add("warmup-init-lr", warmup_init_lr, "first learning rate (paper)");
   o.add("paper-min-lr", paper_min_lr, "last learning rate (paper)");
 }
 
 void ScheduleConfig::validate(int64_t steps) {
-  if (warmup == -1) warmup = std::min<int64_t>(steps / 10, 100);
+  if (!warmup) warmup = std::min<int64_t>(steps / 10, 100);
   require_usage(lr > 0 && std::isfinite(lr), "--lr must be positive, not {}", lr);
-  require_usage(warmup >= 0, "--warmup must not be negative, but is {}", warmup);
-  require_usage(warmup < steps || schedule == Schedule::kConstant || schedule == Schedule::kInverseSqrt,
-                "--warmup ({}) must be below --steps ({})", warmup, steps);
+  require_usage(*warmup >= 0, "--warmup must not be negative, but is {}; without it, it is a tenth of the steps",
+                *warmup);
+  require_usage(*warmup < steps || schedule == Schedule::kConstant || schedule == Schedule::kInverseSqrt,
+                "--warmup ({}) must be below --steps ({})", *warmup, steps);
   require_usage(min_lr >= 0 && min_lr <= 1, "--min-lr must be in [0, 1], not {}", min_lr);
   const auto rate = [](const char* name, double value) {
     require_usage(value >= 0 && std::isfinite(value), "--{} must not be negative, but is {}", name, value);
@@ -32,7 +33,7 @@ void ScheduleConfig::validate(int64_t steps) {
 }
 
 double learning_rate(const ScheduleConfig& c, int64_t steps, int64_t updates) {
-  const auto u = static_cast<double>(updates), warmup = static_cast<double>(c.warmup);
+  const auto u = static_cast<double>(updates), warmup = static_cast<double>(c.warmup.value());
   const double t = std::clamp((u - warmup) / std::max(1.0, static_cast<double>(steps) - warmup), 0.0, 1.0);
   const double falling = 0.5 * (1 + std::cos(std::numbers::pi * t));
   if (c.schedule == Schedule::kPaper) {

@@ -1,6 +1,7 @@
 // The learning rate as a function of the number of updates done so far.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/options.h"
@@ -17,10 +18,10 @@ constexpr Choice<Schedule> kSchedules[] = {{"constant", Schedule::kConstant},
 struct ScheduleConfig {
   Schedule schedule = Schedule::kCosine;
   double lr = 1e-3;
-  int64_t warmup = -1;           // -1, until validate() chooses
-  double min_lr = 0.1;           // share of lr at the end (cosine, linear)
-  double warmup_init_lr = 1e-7;  // paper only
-  double paper_min_lr = 1e-4;    // paper only, absolute
+  std::optional<int64_t> warmup{};  // none, until validate() chooses
+  double min_lr = 0.1;              // share of lr at the end (cosine, linear)
+  double warmup_init_lr = 1e-7;     // paper only
+  double paper_min_lr = 1e-4;       // paper only, absolute
 
   void fields(Options& o);
   // Chooses the warm-up where it is left open: a tenth of the steps, at most 100.

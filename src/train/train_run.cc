@@ -77,12 +77,14 @@ std::string other_precision(const CheckpointInfo& info, const fs::path& dir, con
 
 // The checkpoint of `step`, fit to go on from.
 CheckpointInfo checked_checkpoint(const RunWriter& run, int64_t step, const TrainRequest& request,
-                                  const TokenSet& tokens) {
+                                  const TokenSet& tokens, const Watch& watch) {
   const fs::path dir = run.dir().checkpoint(step);
   CheckpointInfo info;
   try {
-    info = read_checkpoint(dir);
+    info = read_checkpoint(dir, watch);
     require(info.step == step, "{}: its state is of step {}. Was the directory renamed?", dir.string(), info.step);
+  } catch (const Stopped&) {
+    throw;
   } catch (const Error& e) {
     const std::vector<int64_t>& steps = run.checkpoints();
     const auto place = std::ranges::find(steps, step);
@@ -95,16 +97,18 @@ CheckpointInfo checked_checkpoint(const RunWriter& run, int64_t step, const Trai
 }
 
 // Another run's weights, as the ones to start with.
-Origin load_source(const TrainRequest& request, const TokenSet& tokens, Transformer& model) {
+Origin load_source(const TrainRequest& request, const TokenSet& tokens, Transformer& model, const Watch& watch) {
   const fs::path dir = find_checkpoint(request.from);
-  const CheckpointInfo info = read_checkpoint(dir);
+  const CheckpointInfo info = read_checkpoint(dir, watch.part(0, 0.5));
   require_same_tokenizer(tokens, vocabulary_of(info, dir, request.from));
   if (const auto d = difference(option_values(info.model), option_values(request.model), may_change_from_source)) {
     fail_usage("--{} is {}, but {} was trained with {}: its weights would mean something else", d->name, d->now,
                request.from, d->before);
   }
   try {
-    load_weights(dir, model);
+    load_weights(dir, model, watch.part(0.5, 1));
+  } catch (const Stopped&) {
+    throw;
   } catch (const Error& e) {
     fail("--from {}: its weights do not fit at --length {} (it was trained at {}): {}", request.from,
          request.model.length, info.model.length, e.what());
@@ -132,7 +136,7 @@ TrainerCallbacks trainer_callbacks(const TrainEvents& events, const TrainRequest
                 request.data);
   if (!can || !events.validate) return callbacks;
   const TokenFile& valid = tokens.split("valid");
-  valid.verify();
+  valid.verify(events.reading);
   const int64_t count = request.eval_tokens > 0 ? std::min(request.eval_tokens, valid.size()) : valid.size();
   for (const int64_t length : request.train.eval_lengths) {
     require_usage(length <= model.position().max_length(),
@@ -200,13 +204,14 @@ struct Opened {
   fs::path dir() const { return checkpoint ? run->dir().checkpoint(step) : fs::path(); }
 };
 
-void open_run(Opened& opened, const TrainRequest& request, const TokenSet& tokens, Transformer& model) {
+void open_run(Opened& opened, const TrainRequest& request, const TokenSet& tokens, Transformer& model,
+              const Watch& watch) {
   opened.run.emplace(RunDir(request.out));
   require_usage(request.resumes() || opened.run->checkpoints().empty(),
                 "{}: holds a run already. Use --resume, or another --out.", request.out);
   opened.step = step_to_resume(*opened.run, request.resume_step);
-  if (opened.step > 0) opened.checkpoint = checked_checkpoint(*opened.run, opened.step, request, tokens);
-  if (opened.step == 0 && !request.from.empty()) opened.from = load_source(request, tokens, model);
+  if (opened.step > 0) opened.checkpoint = checked_checkpoint(*opened.run, opened.step, request, tokens, watch);
+  if (opened.step == 0 && !request.from.empty()) opened.from = load_source(request, tokens, model, watch);
   require_room(opened.run->dir(), model, request.train);
 }
 
@@ -248,20 +253,20 @@ TrainResult train_run(Context& context, TrainRequest request, const TrainEvents&
                       {{"the hash of the text in --data", hex(tokens.split("train").data_hash())},
                        {"the tokenizer's hash", hex(tokens.tokenizer().hash())}});
   }
-  tokens.split("train").verify();
+  tokens.split("train").verify(events.reading);
   const PrecisionScope precision(context, request.train.precision);
   Transformer model(request.model, true, Transformer::Memory::kMemory,
                     Trainer::shared_gradients(request.train, request.model.length, world));
   const TrainerCallbacks callbacks = trainer_callbacks(events, request, tokens, model);
 
   Opened opened;
-  on_root(world, [&] { open_run(opened, request, tokens, model); });
+  on_root(world, [&] { open_run(opened, request, tokens, model, events.reading); });
   if (opened.step == 0 && !opened.from) model.initialize(context, request.train.seed);
   Trainer trainer(context, {model, tokens.split("train"), &tokens.tokenizer(), opened.from, world}, request.train);
   if (world) {
-    trainer.begin_together({opened.dir(), opened.checkpoint ? &*opened.checkpoint : nullptr});
+    trainer.begin_together({opened.dir(), opened.checkpoint ? &*opened.checkpoint : nullptr, events.reading});
   } else if (opened.checkpoint) {
-    trainer.restore(opened.dir(), *opened.checkpoint);
+    trainer.restore(opened.dir(), *opened.checkpoint, events.reading);
   }
   on_root(world, [&] { begin_run(opened, request, events); });
   events.on_start(trainer, model, opened.step);

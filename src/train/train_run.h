@@ -1,6 +1,7 @@
 // Training as a whole: from a token set and options to a run on disk; new, taken up again, or from another run's
 // weights. What `longshot train` does.
 #pragma once
+#include "base/watch.h"
 #include "data/token_set.h"
 #include "train/trainer.h"
 
@@ -34,6 +35,9 @@ struct TrainEvents {
   std::function<void(const StepReport&)> on_step = [](const StepReport&) {};
   std::function<void(const std::string&)> on_note = [](const std::string&) {};
   std::function<bool()> should_stop = [] { return false; };
+  // Before training begins: of the text and of checkpoints, which are read whole, one after the other. Stopped here, the call
+  // throws, and the run is as it was.
+  Watch reading{};
   // Mean loss over the first `tokens` tokens of the validation split, in windows of `length`, or nothing when asked to
   // stop; empty: no validation.
   std::function<std::optional<double>(Transformer& model, const TokenFile& valid, int64_t tokens, int64_t length)>

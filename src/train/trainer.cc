@@ -83,13 +83,13 @@ TrainingPass::Config Trainer::pass_config(const BatchPlan& plan, const TrainConf
   return pass;
 }
 
-void Trainer::restore(const fs::path& checkpoint, const CheckpointInfo& info) {
+void Trainer::restore(const fs::path& checkpoint, const CheckpointInfo& info, const Watch& watch) {
   const TrainingState& training = training_of(info, checkpoint);
-  load_weights(checkpoint, inputs_.model);
+  load_weights(checkpoint, inputs_.model, watch);
   load_blocks(checkpoint, inputs_.model, optimizer_.blocks());
   optimizer_.set_numbers(training.optimizer, checkpoint.string());
   inputs_.from = info.from;
-  step_ = saved_step_ = info.step;
+  saved_step_ = step_ = info.step;
   seconds_ = training.seconds;
   peak_memory_ = static_cast<size_t>(training.peak_memory_bytes);
 }
@@ -98,14 +98,15 @@ void Trainer::begin_together(const Start& start) {
   Communicator& world = *inputs_.world;
   std::array<double, 3> numbers{};
   std::string optimizer;
-  if (start.info) {
+  world.on_root([&] {
+    if (!start.info) return;
     const TrainingState& training = training_of(*start.info, start.checkpoint);
-    load_weights(start.checkpoint, inputs_.model);
+    load_weights(start.checkpoint, inputs_.model, start.watch);
     inputs_.from = start.info->from;
     numbers = {static_cast<double>(start.info->step), training.seconds,
                static_cast<double>(training.peak_memory_bytes)};
     optimizer = Json(training.optimizer).dump();
-  }
+  });
   world.broadcast(std::as_writable_bytes(std::span(numbers)));
   optimizer = world.broadcast(std::move(optimizer));
   world.broadcast(std::as_writable_bytes(inputs_.model.parameters().values()));
@@ -279,7 +280,7 @@ void Trainer::save(RunWriter* run) {
   run->save({.model = inputs_.model,
              .tokenizer = inputs_.tokenizer,
              .step = step_,
-             .blocks = is_alone() ? optimizer_.blocks() : std::vector<Block>{},
+             .blocks = is_alone() ? optimizer_.blocks() : std::vector<NamedBlock>{},
              .blocks_in_parts = is_alone() ? std::vector<BlockInParts>{} : moments_->collected(),
              .training = TrainingState{.options = option_values(config_),
                                        .optimizer = optimizer_.numbers(),

@@ -1,6 +1,7 @@
 // The training loop. Knows nothing of evaluation or of a terminal: both come as callbacks.
 #pragma once
 #include <functional>
+#include <optional>
 
 #include "data/batches.h"
 #include "model/training.h"
@@ -51,11 +52,12 @@ class Trainer {
   static SharedGradients shared_gradients(const TrainConfig& config, int64_t length, const Communicator* world);
 
   // The model, the optimizer and the clock as they were when the checkpoint was saved. On one process alone.
-  void restore(const fs::path& checkpoint, const CheckpointInfo& info);
+  void restore(const fs::path& checkpoint, const CheckpointInfo& info, const Watch& watch = {});
   // All ranks begin where rank 0 stands: with its weights, or those of a checkpoint that rank 0 has, and the moments.
   struct Start {
     fs::path checkpoint;
     const CheckpointInfo* info = nullptr;  // on rank 0; null: a new run
+    Watch watch{};                         // of reading it
   };
   void begin_together(const Start& start);
 
@@ -111,7 +113,7 @@ class Trainer {
   Workspace memory_;
   std::vector<std::span<float>> sums_;  // blocks of gradients, the first is the parameters' own
   int64_t step_ = 0;                    // updates done
-  int64_t saved_step_ = -1;             // of the last checkpoint
+  std::optional<int64_t> saved_step_;   // of the last checkpoint
   double seconds_ = 0;                  // of training so far
   size_t peak_memory_ = 0;
   std::string data_hash_;

@@ -42,6 +42,26 @@ TEST(Options, EveryListIsReadBackAsItWasWritten) {
   }
 }
 
+TEST(Options, ANumberThatIsNotGivenIsEmpty) {
+  std::optional<int64_t> count;
+  std::optional<double> share = 0.5;
+  Options options;
+  options.add("count", count, "a number or none");
+  options.add("share", share, "a number or none");
+  const std::string none = options.to_toml(false);
+  options.set("count", "-3"), options.set("share", "");
+  EXPECT_EQ(count, -3);
+  EXPECT_FALSE(share.has_value());
+  const std::string some = options.to_toml(false);
+  options.load_toml_text(none, "test");
+  EXPECT_FALSE(count.has_value());
+  EXPECT_EQ(share, 0.5);
+  options.load_toml_text(some, "test");
+  EXPECT_EQ(count, -3);
+  EXPECT_FALSE(share.has_value());
+  EXPECT_THROW(options.set("count", "1.5"), Error);
+}
+
 enum class Fruit { kApple, kPear, kPlum };
 constexpr Choice<Fruit> kFruits[] = {{"apple", Fruit::kApple}, {"pear", Fruit::kPear}, {"plum", Fruit::kPlum}};
 

@@ -195,7 +195,7 @@ TEST(Compare, SpeedsAreMeasuredInTurn) {
   const Results results = read_results(dir / "out/results.json");
   for (const RunRecord& run : results.runs) {
     ASSERT_EQ(run.speeds.size(), 3u) << "training, and evaluation at 16 and 64";
-    EXPECT_EQ(run.speeds[0].work, "training");
+    EXPECT_EQ(run.speeds[0].work, SpeedWork::kTraining);
     EXPECT_EQ(run.speeds[2].length, 64);
     for (const SpeedRecord& s : run.speeds) EXPECT_TRUE(s.rounds == 3 && s.low > 0 && s.other_load);
     ASSERT_EQ(run.curve.size(), 3u);

@@ -175,7 +175,7 @@ TEST_F(DocumentsTest, PartsWithoutAShareGetNothing) {
   Documents all = reader("123456789\nabc\ndef\n");
   std::vector<int> splits;
   for (Chunk chunk; all.next(chunk);) {
-    for (const Segment& s : chunk.segments) splits.push_back(s.split);
+    for (const Segment& s : chunk.segments) splits.push_back(s.split.value());
   }
   EXPECT_THAT(splits, testing::ElementsAre(0, 2));
 }

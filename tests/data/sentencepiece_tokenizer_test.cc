@@ -18,7 +18,7 @@ std::unique_ptr<Tokenizer> trained(SentencePieceModel model) {
     text += fmt::format("the {} of number {} was a {}ing {} in the year {}\n", i % 3 ? "cat" : "house", i * 7 % 50,
                         i % 2 ? "sing" : "build", i % 5 ? "thing" : "tree", 1900 + i % 90);
   }
-  const auto trainer = make_trainer({"sentencepiece", 400, model}, 1);
+  const auto trainer = make_trainer({TokenizerKind::kSentencePiece, 400, model}, 1);
   trainer->add(0, text);
   return trainer->finish([](uint64_t, uint64_t) {});
 }

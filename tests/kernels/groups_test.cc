@@ -126,8 +126,9 @@ TEST(SumsByGroups, OfRowsThatGoToOnePlace) {
     const auto scattered = [&](int64_t first, int64_t count, const RowGroups& groups) {
       Floats to(static_cast<size_t>(11 * c.m));
       std::vector<uint64_t> order;
-      scatter_add(test_context(), {from.data() + first * c.m, count, c.m}, part<const int32_t>(ids, first, count), 0.7f,
-                  {to.data(), 11, c.m}, groups, order);
+      const ConstMat rows(from.data() + first * c.m, count, c.m);
+      scatter_add(test_context(), {rows, part<const int32_t>(ids, first, count), 0.7f}, {to.data(), 11, c.m}, groups,
+                  order);
       return to;
     };
     EXPECT_EQ(scattered(0, c.rows, {c.groups}),

@@ -90,6 +90,29 @@ TEST_F(Library, GoesFromTextToReport) {
   EXPECT_EQ(gather_results({dir_ / "compare", dir_ / "run"}).runs.size(), 3u);
 }
 
+TEST_F(Library, EvaluatesExportsAndImports) {
+  ASSERT_TRUE(prepare(context_, config_, {}).finished);
+  TrainRequest portable = request("run");
+  portable.model.embed_scale = false, portable.model.activation = Activation::kGelu;
+  ASSERT_TRUE(train(context_, portable).finished);
+  Model model = Model::load(portable.out, 1);
+  const std::string losses = (dir_ / "losses.csv").string();
+  const EvaluatedRun tested =
+      model.evaluate({.run = portable.out, .data = config_.out, .config = {.lengths = {24, 48}}, .losses = losses});
+  EXPECT_TRUE(tested.evaluated.finished);
+  EXPECT_EQ(tested.line.results.size(), 2u);
+  EXPECT_TRUE(fs::exists(losses));
+  const Results gathered = gather_results({portable.out});
+  ASSERT_EQ(gathered.runs.size(), 1u);
+  EXPECT_EQ(gathered.runs[0].evals[1].loss, tested.line.results[1].loss);
+
+  export_gguf({.run = portable.out, .out = dir_ / "x.gguf"});
+  const ImportSummary made = import_model(dir_ / "x.gguf", RunDir(dir_ / "again"));
+  EXPECT_EQ(made.config.layers, 2);
+  const std::vector<int32_t> ids(40, 'e');
+  EXPECT_EQ(Model::load((dir_ / "again").string(), 1).score(ids), model.score(ids));
+}
+
 TEST_F(Library, SeveralModelsTrainAndRunOnSeveralThreads) {
   ASSERT_TRUE(prepare(context_, config_, {}).finished);
   const std::vector<std::string> positions = {"alibi", "rotary", "t5"};
@@ -123,6 +146,11 @@ TEST_F(Library, EveryLongCallStopsWhenAsked) {
   rest.resume = true;
   ASSERT_TRUE(train(context_, rest).finished);
 
+  events.should_stop = [] { return false; };
+  events.reading = watch;
+  EXPECT_THROW(train(context_, request("unread"), events), Stopped);
+  EXPECT_FALSE(fs::exists(dir_ / "unread"));
+
   EXPECT_THROW(load_model(dir_ / "run", watch), Stopped);
   EXPECT_THROW(Model::load((dir_ / "run").string(), 1, watch), Stopped);
   Model model = Model::load((dir_ / "run").string(), 1);
@@ -136,6 +164,18 @@ TEST_F(Library, EveryLongCallStopsWhenAsked) {
   EXPECT_LT(generated.samples[0].ids.size(), 5u);
   EXPECT_EQ(generated.samples[0].ended, Ended::kAsked);
   EXPECT_EQ(model.score(ids).size(), ids.size()) << "a model that was stopped is as it was";
+  UnboundedConfig strict;
+  strict.on = strict.strict = true;
+  EXPECT_THROW(model.generate_unbounded({.prompt = ids}, strict, watch), Stopped);
+  RunEvaluationCallbacks testing;
+  testing.reading = watch;
+  const EvaluationRequest test{.run = (dir_ / "run").string(), .data = config_.out, .config = {.lengths = {24}}};
+  EXPECT_THROW(model.evaluate(test, testing), Stopped);
+  EXPECT_FALSE(fs::exists(RunDir(dir_ / "run").evals()));
+  EXPECT_THROW(import_model(fs::path(LONGSHOT_SOURCE_DIR) / "tests/fixtures/checkpoints/alibi.pt",
+                            RunDir(dir_ / "imported"), {.watch = watch}),
+               Stopped);
+  EXPECT_FALSE(fs::exists(dir_ / "imported"));
 
   LoadedModel loaded = load_model(dir_ / "run");
   const TokenSet set(config_.out);
@@ -175,7 +215,12 @@ class Shares {
 TEST_F(Library, LongCallsSayHowFarTheyAre) {
   ASSERT_TRUE(prepare(context_, config_, {}).finished);
   ASSERT_TRUE(train(context_, request("run")).finished);
-  Shares loading, scoring, writing, gathering, drawing;
+  Shares loading, scoring, writing, gathering, drawing, verifying, importing;
+  import_model(fs::path(LONGSHOT_SOURCE_DIR) / "tests/fixtures/checkpoints/alibi.pt", RunDir(dir_ / "imported"),
+               {.watch = importing.watch()});
+  EXPECT_TRUE(importing.whole());
+  TokenSet(config_.out).split("train").verify(verifying.watch());
+  EXPECT_TRUE(verifying.whole());
   Model model = Model::load((dir_ / "run").string(), 1, loading.watch());
   EXPECT_TRUE(loading.whole());
   model.score(std::vector<int32_t>(100, 'e'), scoring.watch());

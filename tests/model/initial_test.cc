@@ -142,5 +142,31 @@ TEST(FirstLoss, IsThatOfAnEvenGuessInEveryPlainRecipe) {
   EXPECT_GE(recipes, 5);
 }
 
+// As docs/model.md has it, where the targets are evenly of one band.
+TEST(FirstLoss, OfTheAdaptiveRecipeByBand) {
+  ModelConfig c;
+  Options options;
+  c.fields(options);
+  const fs::path recipe = fs::path(LONGSHOT_SOURCE_DIR) / "configs/wikitext103-paper.toml";
+  options.load_toml_text(lines_of(options, read_text(recipe)), recipe);
+  c.layers = 1, c.vocab = 267744;
+  c.dropout = c.attention_dropout = c.activation_dropout = c.embedding_dropout = c.adaptive_dropout = 0;
+  Transformer model(c, false);
+  model.initialize(test_context(), 1);
+  const int64_t length = 128, ends[] = {c.adaptive_cutoffs[0], c.adaptive_cutoffs[1], c.vocab};
+  const double expected[] = {10.4, 20.0, 20.0};
+  int64_t begin = 0;
+  for (size_t band = 0; band < std::size(ends); ++band) {
+    RandomBatch data(1, length, ends[band] - begin);
+    for (int32_t& id : data.targets) id += static_cast<int32_t>(begin);
+    Inference inference(test_context(), model, {.sequences = 1, .tokens = length});
+    std::vector<float> losses(data.targets.size());
+    inference.score({.inputs = data.inputs, .length = length, .first_key = {}}, data.targets, 0, losses);
+    const double mean = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
+    EXPECT_NEAR(mean, expected[band], 0.02 * expected[band]) << "band " << band;
+    begin = ends[band];
+  }
+}
+
 }  // namespace
 }  // namespace longshot

@@ -140,7 +140,7 @@ TEST(Tidy, OneRowPerNumber) {
                 .stride = 128,
                 .tokens = 1000,
                 .step = 100,
-                .precision = "f32",
+                .precision = Precision::kF32,
                 .scaling = "alibi-scaling ntk, alibi-scaling-factor 4",
                 .loss = 2.5,
                 .standard_error = 0.01,
@@ -148,7 +148,7 @@ TEST(Tidy, OneRowPerNumber) {
                {.length = 256, .stride = 256, .tokens = 1000}};
   run.per_position = {{.from = 0, .to = 1, .tokens = 10, .loss = 5.0, .standard_error = 0.5}};
   run.decomposition = {{.length = 128, .total = -0.5, .curse_relief = -0.4, .beyond = -0.1, .beyond_error = 0.02}};
-  run.speeds = {{.work = "training", .length = 64, .median = 1000, .low = 900, .high = 1100, .rounds = 3}};
+  run.speeds = {{.work = SpeedWork::kTraining, .length = 64, .median = 1000, .low = 900, .high = 1100, .rounds = 3}};
   results.runs = {run};
   const auto rows = read_csv(tidy_csv(results));
   for (const auto& row : rows) ASSERT_EQ(row.size(), 22u);

@@ -200,7 +200,7 @@ TEST(Findings, ExtraTextIsUsedOnlyOutsideTheError) {
 }
 
 std::vector<SpeedRecord> training_speed(int64_t length, double median, double load) {
-  return {{.work = "training",
+  return {{.work = SpeedWork::kTraining,
            .length = length,
            .median = median,
            .low = 0.95 * median,

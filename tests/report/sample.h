@@ -86,7 +86,7 @@ inline RunRecord sample_run(const std::string& position, int64_t train_length, i
                 .per_position = {},
                 .decomposition = {}};
   add_curve(run, wobble);
-  const auto add_speed = [&](const char* work, int64_t length, double median) {
+  const auto add_speed = [&](SpeedWork work, int64_t length, double median) {
     run.speeds.push_back({.work = work,
                           .length = length,
                           .median = median,
@@ -95,9 +95,9 @@ inline RunRecord sample_run(const std::string& position, int64_t train_length, i
                           .rounds = 3,
                           .other_load = 0.01});
   };
-  add_speed("training", train_length, speed);
+  add_speed(SpeedWork::kTraining, train_length, speed);
   for (int64_t length = train_length; length <= 2048; length *= 2) {
-    add_speed("evaluation", length, 3 * speed);
+    add_speed(SpeedWork::kEvaluation, length, 3 * speed);
     const double mean = sample_mean_loss(position, length, train_length, wobble);
     const double base = sample_mean_loss(position, train_length, train_length, wobble);
     run.evals.push_back(sample_eval(WindowMode::kNonoverlapping, length, length, mean, speed * 3));

@@ -24,7 +24,7 @@ TEST(Cost, PredictedMemoryIsWhatIsTaken) {
       EXPECT_EQ(cost.parameters, model.parameters().count());
       Optimizer state(train.optimizer, model.parameters());
       auto floats = static_cast<size_t>(cost.parameters + plan.sums * model.parameters().gradient_floats());
-      for (const Block& moment : state.blocks()) floats += moment.numbers.size();
+      for (const NamedBlock& moment : state.blocks()) floats += moment.numbers.size();
       EXPECT_NEAR(static_cast<double>(cost.state_bytes), static_cast<double>(floats * sizeof(float)),
                   0.01 * static_cast<double>(cost.state_bytes));  // tensors begin on cache lines
     }

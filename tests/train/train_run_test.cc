@@ -272,7 +272,7 @@ TEST(TrainRun, AShortRunHasAShortWarmUp) {
   const ScratchDir dir;
   write_token_set(dir / "data", 700);
   TrainRequest request = small_request(dir / "data", dir / "run", 50);
-  request.train.schedule.warmup = -1;
+  request.train.schedule.warmup.reset();
   trained(request, 3);
   EXPECT_THAT(read_text(RunDir(dir / "run").config()), HasSubstr("warmup = 5\n"));
   request.train.steps = 60, request.train.schedule.warmup = 5;  // as config.toml says
