@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "data/token_set.h"
+#include "dist/group.h"
 #include "evaluate/evaluation.h"
 #include "kernels/peak.h"
 #include "run/loaded_model.h"
@@ -27,6 +28,10 @@ class EvalCommand : public Command {
           "whole split, as the reference does");
     o.add("max-tokens", config_.max_tokens, "score at most this many tokens; 0: all");
     o.add("batch-tokens", config_.batch_tokens, "tokens run at once");
+    o.add(
+        "ranks-per-window", ranks_per_window_,
+        "under mpirun: ranks that run a window together, each a stretch of it, in a part of the memory; 0: all, where "
+        "windows beyond 4096 tokens are fewer than ranks, else 1");
     o.add("json", json_, "write the results to this file");
     o.add("losses", losses_, "write every scored token's loss to this file, .csv or .safetensors");
     model_.fields(o);
@@ -37,6 +42,7 @@ class EvalCommand : public Command {
 
   int run() override {
     require_usage(!data_.empty(), "longshot eval needs --data DIR, a token set made by `longshot prepare`");
+    if (ranks_per_window_ != 0) require_groups(world(), ranks_per_window_, "--ranks-per-window");
     if (!world().is_root()) progress_.mute();
     world().on_root([this] {
       for (const std::string& file : {json_, losses_})
@@ -53,6 +59,7 @@ class EvalCommand : public Command {
     const TokenFile& stream = set.split(config_.split);
     EvaluationPlan plan = plan_evaluations(config_, reach_of(*loaded.model), stream);
     plan.world = &world();
+    plan.ranks_per_window = ranks_per_window_;
     stream.verify();
     agree(stream, session);
     print_heading(loaded, plan);
@@ -117,6 +124,10 @@ class EvalCommand : public Command {
                number(record.word_perplexity, 2), number(record.bits_per_byte, 4), number(record.tokens_per_second, 0),
                keys, bytes_text(static_cast<double>(record.peak_memory_bytes.value_or(0))),
                record.length > train_length_ ? "  beyond training length" : "");
+    if (done.halo.ranks > 1)
+      fmt::print(
+          "{:>8} {} ranks shared each window: of a head in a layer one got at most {} keys from others, all got {}\n",
+          "", done.halo.ranks, done.halo.keys, bytes_text(static_cast<double>(done.halo.bytes)));
     flush_output();
   }
 
@@ -150,6 +161,7 @@ class EvalCommand : public Command {
   std::string data_, json_, losses_;
   EvaluationConfig config_;
   ModelOptions model_;
+  int ranks_per_window_ = 0;
   Options* options_ = nullptr;
   int64_t train_length_ = 0;
   Progress progress_;
