@@ -57,13 +57,14 @@ class Stretches : public testing::Test {
     context.set_precision(q.precision);
     const auto model = tiny_model(q.model);
     model->set_attention_epsilon(q.epsilon);
-    ScoreOptions options{.document_mask = q.document_mask, .world = world, .ranks_per_window = q.ranks_per_window};
+    ScoreOptions options{.document_mask = q.document_mask, .world = world};
+    if (world) options.ranks_per_window = q.ranks_per_window;
     options.should_stop = q.should_stop;
     return score_stream(context, *model, {*stream_, q.windows, q.tokens}, options);
   }
   // Returns what the ranks exchanged.
-  HaloCount expect_bits_of_one(const Question& q, int ranks) const {
-    const Scores one = scores(q);
+  HaloCount expect_bits_of_one(const Question& q, int ranks) const { return expect_bits_of(scores(q), q, ranks); }
+  HaloCount expect_bits_of(const Scores& one, const Question& q, int ranks) const {
     HaloCount halo;
     EXPECT_THAT(on_ranks(ranks,
                          [&](Communicator& world) {
@@ -97,7 +98,7 @@ TEST(StretchesOf, AreWholeChunksInOrder) {
       int64_t end = 0;
       for (const KeyRange& s : stretches) {
         EXPECT_EQ(s.first, end);
-        if (s.last > s.first) EXPECT_EQ(s.first % kChunk, 0);
+        EXPECT_TRUE(s.empty() || s.first % kChunk == 0);
         EXPECT_LE(s.last - s.first, (tokens / kChunk / ranks + 1) * kChunk);
         end = s.last;
       }
@@ -109,9 +110,11 @@ TEST(StretchesOf, AreWholeChunksInOrder) {
 
 TEST_F(Stretches, GiveTheBitsOfOneProcess) {
   for (const char* slopes : {"0.5,0.004", "2,0.05", ""}) {
+    const Question q = window(config("alibi", slopes), 19777);
+    const Scores one = scores(q);
     for (const int ranks : {2, 3, 4}) {
       SCOPED_TRACE(testing::Message() << slopes << " on " << ranks);
-      const HaloCount halo = expect_bits_of_one(window(config("alibi", slopes), 19777), ranks);
+      const HaloCount halo = expect_bits_of(one, q, ranks);
       EXPECT_EQ(halo.ranks, ranks);
       EXPECT_GT(halo.keys, 0);
     }
@@ -140,7 +143,7 @@ TEST_F(Stretches, WorkForEveryFormOfAttention) {
 // Of methods whose bias has no bound, and where nothing may be left out, all earlier keys travel.
 TEST_F(Stretches, WithoutABoundGetAllEarlierKeys) {
   const int64_t tokens = 2 * kChunk + 300;
-  for (const char* name : {"none", "rotary", "t5", "sinusoidal"}) {
+  for (const char* name : {"rotary", "t5"}) {
     SCOPED_TRACE(name);
     EXPECT_EQ(expect_bits_of_one(window(config(name), tokens), 3).keys, 2 * kChunk - kKeyTile);
   }
