@@ -255,6 +255,7 @@ ConstMat Inference::run(const Tokens& tokens, int64_t wanted_from) {
 void Inference::score(const Tokens& tokens, std::span<const int32_t> targets, int64_t scored_from,
                       std::span<float> losses) {
   const ConstMat hidden = run(tokens, scored_from);
+  if (hidden.rows == 0) return;
   model_.output().loss(context_, {hidden, targets, output_scratch_, losses});
 }
 
