@@ -4,6 +4,7 @@
 #include "base/printable.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
+#include "dist/group.h"
 #include "evaluate/evaluate_run.h"
 #include "kernels/peak.h"
 
@@ -26,6 +27,10 @@ class EvalCommand : public Command {
           "whole split, as the reference does");
     o.add("max-tokens", config.max_tokens, "score at most this many tokens; 0: all");
     o.add("batch-tokens", config.batch_tokens, "tokens run at once");
+    o.add(
+        "ranks-per-window", request_.ranks_per_window,
+        "under mpirun: ranks that run a window together, each a stretch of it, in a part of the memory; 0: all, where "
+        "windows beyond 4096 tokens are fewer than ranks, else 1");
     o.add("json", json_, "write the results to this file");
     o.add("losses", request_.losses, "write every scored token's loss to this file, .csv or .safetensors");
     model_.fields(o);
@@ -36,6 +41,7 @@ class EvalCommand : public Command {
 
   int run() override {
     request_.run = args[0];
+    if (request_.ranks_per_window != 0) require_groups(world(), request_.ranks_per_window, "--ranks-per-window");
     if (!world().is_root()) progress_.mute();
     world().on_root([this] {
       request_.validate();
@@ -110,6 +116,10 @@ class EvalCommand : public Command {
                number(record.word_perplexity, 2), number(record.bits_per_byte, 4), number(record.tokens_per_second, 0),
                keys, bytes_text(static_cast<double>(record.peak_memory_bytes.value_or(0))),
                record.length > train_length_ ? "  beyond training length" : "");
+    if (done.halo.ranks > 1)
+      fmt::print(
+          "{:>8} {} ranks shared each window: of a head in a layer one got at most {} keys from others, all got {}\n",
+          "", done.halo.ranks, done.halo.keys, bytes_text(static_cast<double>(done.halo.bytes)));
     flush_output();
   }
 

@@ -50,13 +50,13 @@ class Group : public Communicator {
 
 }  // namespace
 
-void require_groups(const Communicator& world, int size) {
-  require_usage(size >= 1 && world.size() % size == 0,
-                "--ranks-per-model {} must divide the number of ranks, which is {}", size, world.size());
-  require_usage(size == 1 || threads_may_send(),
-                "--ranks-per-model {} needs an MPI that several threads may call at once (MPI_THREAD_MULTIPLE), which "
-                "this one does not allow",
-                size);
+void require_groups(const Communicator& world, int size, std::string_view option) {
+  require_usage(size >= 1 && world.size() % size == 0, "{} {} must divide the number of ranks, which is {}", option,
+                size, world.size());
+  require_usage(
+      size == 1 || threads_may_send(),
+      "{} {} needs an MPI that several threads may call at once (MPI_THREAD_MULTIPLE), which this one does not allow",
+      option, size);
 }
 
 std::unique_ptr<Communicator> group_of(Communicator& world, int size) {

@@ -7,8 +7,9 @@
 
 namespace longshot {
 
-// Usage error where groups of `size` cannot be made of the ranks, or MPI serves one thread of a rank at a time.
-void require_groups(const Communicator& world, int size);
+// Usage error where groups of `size` cannot be made of the ranks, or MPI serves one thread of a rank at a time. `option` asks
+// for them.
+void require_groups(const Communicator& world, int size, std::string_view option = "--ranks-per-model");
 
 // This rank's group: size * k .. size * k + size - 1 of the world, which must outlive it. A group of one is alone().
 // Its messages have tags below 16000. Has the world's patience; host() also says which rank of the world it is.

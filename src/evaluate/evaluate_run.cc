@@ -19,6 +19,7 @@ EvaluatedRun evaluate_run(Context& context, const LoadedModel& model, const Eval
   const TokenFile& stream = set.split(request.config.split);
   EvaluationPlan plan = plan_evaluations(request.config, reach_of(*model.model), stream);
   plan.world = world;
+  plan.ranks_per_window = request.ranks_per_window;
   stream.verify(callbacks.reading);
   callbacks.on_start(stream, plan);
   EvaluatedRun result{

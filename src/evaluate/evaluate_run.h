@@ -13,7 +13,8 @@ struct EvaluationRequest {
   std::string run;   // as it was named; its records get the result, where it is a run and not a checkpoint alone
   std::string data;  // token set, or a fairseq data-bin directory
   EvaluationConfig config{};
-  std::string losses{};  // file for every scored token's loss: .csv or .safetensors; "": none
+  std::string losses{};      // file for every scored token's loss: .csv or .safetensors; "": none
+  int ranks_per_window = 0;  // of several: see EvaluationPlan
 
   // What can be said before the model is loaded. Error(kUsage), or that a file cannot be written.
   void validate() const;

@@ -178,8 +178,10 @@ Evaluated evaluate(Context& context, const Subject& subject, const TokenFile& st
           reach_of(subject.model).scaling.value_or("no scaling"));
   Evaluated evaluated;
   for (const Evaluation& e : plan.evaluations) {
-    ScoreOptions options{
-        .batch_tokens = plan.batch_tokens, .document_mask = subject.model.config().document_mask, .world = plan.world};
+    ScoreOptions options{.batch_tokens = plan.batch_tokens,
+                         .document_mask = subject.model.config().document_mask,
+                         .world = plan.world,
+                         .ranks_per_window = plan.ranks_per_window};
     options.should_stop = callbacks.should_stop;
     options.on_progress = [&](int64_t scored, double seconds) {
       callbacks.on_progress({e, scored, static_cast<double>(scored) / std::max(seconds, 1e-9)});
@@ -201,7 +203,7 @@ Evaluated evaluate(Context& context, const Subject& subject, const TokenFile& st
       record.arithmetic = arithmetic(context) + stored_text(subject.model);
       record.tokens_per_second = static_cast<double>(e.tokens) / std::max(scores.seconds, 1e-9);
       record.peak_memory_bytes = static_cast<int64_t>(peak_memory_bytes());
-      callbacks.on_done({record, scores.tiles});
+      callbacks.on_done({record, scores.tiles, scores.halo});
       evaluated.records.push_back(std::move(record));
     }
     evaluated.losses.push_back({e, std::move(scores.losses)});

@@ -44,6 +44,7 @@ struct EvaluationPlan {
   std::optional<std::string> scaling;  // of the position method, as EvalRecord has it
   // Ranks that share the windows; all evaluate by the same plan, and the result is rank 0's. Null: this process alone.
   Communicator* world = nullptr;
+  int ranks_per_window = 0;  // see ScoreOptions
 };
 
 // What of a model decides whether a length can be tested, and what is asked then.
@@ -74,6 +75,7 @@ struct EvaluationCallbacks {
   struct Done {
     const EvalRecord& record;
     TileCount tiles;  // of attention's keys
+    HaloCount halo;
   };
   std::function<void(const Progress&)> on_progress = [](const Progress&) {};
   std::function<void(const Done&)> on_done = [](const Done&) {};

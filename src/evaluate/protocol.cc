@@ -8,6 +8,7 @@
 #include "base/context.h"
 #include "base/error.h"
 #include "data/batches.h"
+#include "dist/group.h"
 
 namespace longshot {
 
@@ -28,63 +29,80 @@ std::vector<Window> plan_windows(const WindowShape& shape, int64_t tokens) {
 
 namespace {
 
-// Runs batches of windows of one shape, with memory that is laid out anew only where the shape changes.
+// Windows of one shape, and which of their tokens: all, or a stretch of a single one.
+struct Part {
+  std::span<const Window> windows;
+  KeyRange tokens;  // of each
+
+  int64_t count() const { return tokens.last - tokens.first; }
+  int64_t context() const { return windows[0].count - windows[0].scored; }
+  int64_t scored_from() const { return std::clamp(context() - tokens.first, int64_t{0}, count()); }
+  int64_t scored() const { return count() - scored_from(); }
+};
+
+// Runs parts of the stream, with memory that is laid out anew only where their shape changes.
 class Scorer {
  public:
   Scorer(Context& context, Transformer& model, const TokenFile& stream, bool document_mask)
       : context_(context), model_(model), stream_(stream), document_mask_(document_mask) {}
 
-  // losses of the scored targets of all windows, in order. REQUIRES: all have the same count and scored.
-  void score(std::span<const Window> windows, std::span<float> losses, const Watch& watch);
+  // losses of the scored targets of all windows, in order. With `sharing` the other ranks run the rest of the window.
+  void score(const Part& part, KeySharing* sharing, std::span<float> losses, const Watch& watch);
   TileCount visited() const { return inference_->visited(); }
 
  private:
-  void prepare(int64_t sequences, int64_t count);
-  void fill(std::span<const Window> windows);
+  void prepare(const Inference::Config& config);
+  void fill(const Part& part);
 
   Context& context_;
   Transformer& model_;
   const TokenFile& stream_;
   bool document_mask_;
   std::unique_ptr<Inference> inference_;
-  int64_t sequences_ = 0, count_ = 0;  // that it is laid out for
-  std::vector<int32_t> inputs_, targets_, row_,
-      first_keys_;  // [windows, count], [windows, scored], [count], [windows, count]
+  Inference::Config shape_;                  // that it is laid out for
+  std::vector<int32_t> inputs_, targets_;    // [windows, count], [windows, scored]
+  std::vector<int32_t> first_keys_;          // [windows, count] or none
+  std::vector<int32_t> row_, whole_window_;  // [count], [tokens.last]
 };
 
-void Scorer::prepare(int64_t sequences, int64_t count) {
-  if (inference_ && sequences_ == sequences && count_ == count) return;
+void Scorer::prepare(const Inference::Config& shape) {
+  const auto key = [](const Inference::Config& c) { return std::tuple(c.sequences, c.tokens, c.sharing, c.first); };
+  if (inference_ && key(shape_) == key(shape)) return;
   inference_.reset();
-  inference_ =
-      std::make_unique<Inference>(context_, model_, Inference::Config{.sequences = sequences, .tokens = count});
-  sequences_ = sequences, count_ = count;
+  inference_ = std::make_unique<Inference>(context_, model_, shape);
+  shape_ = shape;
 }
 
-void Scorer::fill(std::span<const Window> windows) {
-  const auto count = static_cast<size_t>(windows[0].count), scored = static_cast<size_t>(windows[0].scored);
-  inputs_.resize(windows.size() * count);
+void Scorer::fill(const Part& part) {
+  const auto windows = part.windows.size(), count = static_cast<size_t>(part.count()),
+             scored = static_cast<size_t>(part.scored());
+  inputs_.resize(windows * count);
   first_keys_.resize(document_mask_ ? inputs_.size() : 0);
   row_.resize(count);
-  targets_.resize(windows.size() * scored);
-  for (size_t b = 0; b < windows.size(); ++b) {
-    fill_row(stream_, windows[b].first, windows[b].count, std::span(inputs_).subspan(b * count, count), row_);
-    std::copy(row_.end() - windows[b].scored, row_.end(), targets_.begin() + static_cast<int64_t>(b * scored));
-    if (document_mask_)
-      fill_document_starts(stream_, windows[b].first, std::span(first_keys_).subspan(b * count, count));
+  targets_.resize(windows * scored);
+  for (size_t b = 0; b < windows; ++b) {
+    const int64_t first = part.windows[b].first;
+    fill_row(stream_, first + part.tokens.first, part.count(), std::span(inputs_).subspan(b * count, count), row_);
+    std::copy(row_.end() - part.scored(), row_.end(), targets_.begin() + static_cast<int64_t>(b * scored));
+    if (!document_mask_) continue;
+    whole_window_.resize(static_cast<size_t>(part.tokens.last));
+    fill_document_starts(stream_, first, whole_window_);
+    std::copy(whole_window_.begin() + part.tokens.first, whole_window_.end(),
+              first_keys_.begin() + static_cast<int64_t>(b * count));
   }
 }
 
-void Scorer::score(std::span<const Window> windows, std::span<float> losses, const Watch& watch) {
-  const Window& w = windows[0];
-  prepare(static_cast<int64_t>(windows.size()), w.count);
-  fill(windows);
-  const int64_t moved = windows.size() > 1 ? windows[1].first - w.first : 0;
+void Scorer::score(const Part& part, KeySharing* sharing, std::span<float> losses, const Watch& watch) {
+  prepare(
+      {.sequences = std::ssize(part.windows), .tokens = part.count(), .sharing = sharing, .first = part.tokens.first});
+  fill(part);
+  const int64_t moved = part.windows.size() > 1 ? part.windows[1].first - part.windows[0].first : 0;
   inference_->score({.inputs = inputs_,
-                     .length = w.count,
+                     .length = part.count(),
                      .first_key = first_keys_,
-                     .shift = moved < w.count ? moved : 0,
+                     .shift = moved < part.count() ? moved : 0,
                      .watch = watch},
-                    targets_, w.count - w.scored, losses);
+                    targets_, part.scored_from(), losses);
 }
 
 // Windows that are run at once: all have one shape.
@@ -110,70 +128,108 @@ std::vector<WindowBatch> batches_of(std::span<const Window> windows, int64_t bat
   return batches;
 }
 
-std::span<float> losses_of(const WindowBatch& batch, std::span<float> all) {
-  return all.subspan(static_cast<size_t>(batch.first), static_cast<size_t>(batch.scored));
-}
-
 // What a rank tells the others at the end of a round.
 struct Round {
   bool stopped = false;
   TileCount tiles{};
+  HaloCount halo{};
 };
 
-// Batches in rounds: in each, rank r takes the r-th, and rank 0 gets the losses of all. A batch is the same whoever runs it,
-// and so are its bits.
+// Batches in rounds: in each, the r-th group of ranks takes the r-th, and rank 0 gets the losses of all. A batch is the same
+// whoever runs it, and so are its bits.
 class SharedBatches {
  public:
-  SharedBatches(Communicator& world, std::span<const WindowBatch> batches) : world_(world), batches_(batches) {}
+  SharedBatches(Communicator& world, int group, std::span<const WindowBatch> batches)
+      : world_(world), group_(group), batches_(batches) {}
 
-  // The next round's batch of this rank; null where it has none. REQUIRES: more().
-  const WindowBatch* own() const {
-    const size_t at = next_ + static_cast<size_t>(world_.rank());
-    return at < batches_.size() ? &batches_[at] : nullptr;
+  // What a rank has in the next round: nothing, part of a window that its group shares, or all of a batch.
+  struct Share {
+    const WindowBatch* batch = nullptr;
+    bool is_stretch = false;
+    Part part{};
+    int64_t first_loss() const {
+      return batch->first + std::clamp(part.tokens.first - part.context(), int64_t{0}, part.windows[0].scored);
+    }
+    std::span<float> of(std::span<float> losses) const {
+      return losses.subspan(static_cast<size_t>(first_loss()),
+                            part.windows.size() * static_cast<size_t>(part.scored()));
+    }
+    bool is_empty() const { return !batch || part.tokens.empty(); }
+  };
+  Share share_of(int rank) const {
+    const size_t at = next_ + static_cast<size_t>(rank / group_);
+    if (at >= batches_.size()) return {};
+    const WindowBatch& batch = batches_[at];
+    const int64_t count = batch.windows[0].count;
+    const auto member = static_cast<size_t>(rank % group_);
+    if (group_ > 1 && batch.windows.size() == 1)
+      return {&batch, true, {batch.windows, stretches_of(count, group_)[member]}};
+    return {&batch, false, {batch.windows, {0, member == 0 ? count : 0}}};
   }
+  Share own() const { return share_of(world_.rank()); }
   bool more() const { return next_ < batches_.size(); }
   // Targets of the rounds that have ended, and of the one under way.
   int64_t done() const { return first_of(next_); }
-  int64_t round_tokens() const { return first_of(next_ + static_cast<size_t>(world_.size())) - done(); }
+  int64_t round_tokens() const { return first_of(next_ + batches_of_round()) - done(); }
 
   // Ends the round: what this rank has found goes to rank 0. False where a rank was stopped in it.
-  bool end_round(const Round& own, std::span<float> losses, TileCount& tiles) {
+  bool end_round(const Round& own, Scores& scores) {
     const std::string bytes(reinterpret_cast<const char*>(&own), sizeof own);
     bool stopped = false;
     for (const std::string& text : world_.gather(bytes)) {
       Round round;
       std::memcpy(&round, text.data(), sizeof round);
       stopped |= round.stopped;
-      tiles.seen += round.tiles.seen;
-      tiles.all += round.tiles.all;
+      scores.tiles.seen += round.tiles.seen;
+      scores.tiles.all += round.tiles.all;
+      scores.halo.add(round.halo);
     }
     if (stopped) return false;
-    if (!world_.is_alone()) send_losses(losses);
-    next_ = std::min(next_ + static_cast<size_t>(world_.size()), batches_.size());
+    if (!world_.is_alone()) send_losses(scores.losses);
+    next_ = std::min(next_ + batches_of_round(), batches_.size());
     return true;
   }
 
  private:
+  size_t batches_of_round() const { return static_cast<size_t>(world_.size() / group_); }
   int64_t first_of(size_t batch) const {
     if (batch < batches_.size()) return batches_[batch].first;
     return batches_.empty() ? 0 : batches_.back().first + batches_.back().scored;
   }
   void send_losses(std::span<float> losses) {
-    const auto bytes = [&](const WindowBatch& b) { return std::as_writable_bytes(losses_of(b, losses)); };
     const auto transfers = world_.transfers();
-    if (!world_.is_root()) {
-      if (const WindowBatch* batch = own()) transfers->send(0, kLosses, bytes(*batch));
-    } else {
-      for (int r = 1; r < world_.size() && next_ + static_cast<size_t>(r) < batches_.size(); ++r)
-        transfers->receive(r, kLosses, bytes(batches_[next_ + static_cast<size_t>(r)]));
+    for (int r = 1; r < world_.size(); ++r) {
+      const Share share = share_of(r);
+      if (share.is_empty()) continue;
+      const std::span<std::byte> bytes = std::as_writable_bytes(share.of(losses));
+      if (world_.is_root()) transfers->receive(r, kLosses, bytes);
+      if (world_.rank() == r) transfers->send(0, kLosses, bytes);
     }
     world_.wait(*transfers);
   }
 
   static constexpr int kLosses = Transfers::kFirstTag;
   Communicator& world_;
+  int group_;  // ranks that run a batch together
   std::span<const WindowBatch> batches_;
   size_t next_ = 0;  // batch of rank 0 in the next round
+};
+
+int ranks_per_window(const ScoreOptions& options, std::span<const WindowBatch> batches, int ranks) {
+  if (options.ranks_per_window > 0) return options.ranks_per_window;
+  const bool long_windows = std::ranges::any_of(batches, [](const WindowBatch& b) {
+    return b.windows.size() == 1 && b.windows[0].count > Inference::kChunkTokens;
+  });
+  return long_windows && std::cmp_less(batches.size(), ranks) ? ranks : 1;
+}
+
+// The ranks that run a batch with this one.
+struct Group {
+  std::unique_ptr<Communicator> made;
+  Communicator& ranks;
+
+  Group(Communicator& world, int size)
+      : made(size == world.size() ? nullptr : group_of(world, size)), ranks(made ? *made : world) {}
 };
 
 }  // namespace
@@ -184,28 +240,37 @@ Scores score_stream(Context& context, Transformer& model, const Stretch& stretch
   const double start = seconds_now();
   const auto seconds = [&] { return seconds_now() - start; };
   const std::unique_ptr<Communicator> alone = options.world ? nullptr : longshot::alone();
+  Communicator& world = options.world ? *options.world : *alone;
   const std::vector<Window> windows = plan_windows(stretch.windows, stretch.tokens);
   const std::vector<WindowBatch> batches = batches_of(windows, options.batch_tokens);
-  SharedBatches shared(options.world ? *options.world : *alone, batches);
+  const Group group(world, ranks_per_window(options, batches, world.size()));
+  SharedBatches shared(world, group.ranks.size(), batches);
+  StretchSharing sharing(group.ranks);
   Scores scores;
   scores.losses.resize(static_cast<size_t>(stretch.tokens));
   Scorer scorer(context, model, stretch.stream, options.document_mask);
   while (scores.finished && shared.more()) {
     context.update_share();
     Round round;
-    if (const WindowBatch* batch = shared.own()) {
-      const auto progress = [&](double share) {
-        options.on_progress(shared.done() + static_cast<int64_t>(share * static_cast<double>(shared.round_tokens())),
-                            seconds());
-      };
-      try {
-        scorer.score(batch->windows, losses_of(*batch, scores.losses), {progress, options.should_stop});
+    const auto progress = [&](double share) {
+      options.on_progress(shared.done() + static_cast<int64_t>(share * static_cast<double>(shared.round_tokens())),
+                          seconds());
+    };
+    try {
+      const SharedBatches::Share own = shared.own();
+      if (own.is_stretch) sharing.begin(own.part.windows[0].count);
+      if (!own.is_empty()) {
+        scorer.score(own.part, own.is_stretch ? &sharing : nullptr, own.of(scores.losses),
+                     {progress, options.should_stop});
         round.tiles = scorer.visited();
-      } catch (const Stopped&) {
-        round.stopped = true;
+      } else if (own.is_stretch) {
+        sharing.run_without_tokens(model.config().layers);
       }
+      if (own.is_stretch) round.halo = sharing.received();
+    } catch (const Stopped&) {
+      round.stopped = true;
     }
-    scores.finished = shared.end_round(round, scores.losses, scores.tiles);
+    scores.finished = shared.end_round(round, scores);
   }
   scores.losses.resize(static_cast<size_t>(shared.done()));
   scores.seconds = seconds();

@@ -14,6 +14,7 @@
 
 #include "data/token_file.h"
 #include "dist/communicator.h"
+#include "evaluate/stretches.h"
 #include "model/inference.h"
 
 namespace longshot {
@@ -36,6 +37,9 @@ struct ScoreOptions {
   int64_t batch_tokens = 8192;  // of all sequences run at once
   bool document_mask = false;
   Communicator* world = nullptr;  // ranks that share the windows: all of them ask the same
+  // Ranks that run a window together, each a stretch of it; a divisor of all. 0: all, where long windows are fewer than
+  // ranks, else 1.
+  int ranks_per_window = 0;
   std::function<void(int64_t scored, double seconds)> on_progress = [](int64_t, double) {};
   std::function<bool()> should_stop = [] { return false; };
 };
@@ -45,6 +49,7 @@ struct Scores {
   std::vector<float> losses;  // nats, one per target, in stream order; of several ranks all are on rank 0
   double seconds = 0;
   TileCount tiles;
+  HaloCount halo;  // of all ranks
 };
 
 // The first `tokens` targets of a stream, in windows.

@@ -31,19 +31,6 @@ struct ForwardPieces {
   }
 };
 
-// The ring of one head, for reading.
-struct StoredHead {
-  const KeyRing& ring;
-  int64_t tiles, dim;
-
-  StoredHead(const KeyStore& store, const Head& h)
-      : ring(store.rings[static_cast<size_t>(store.ring(h.sequence, h.key_head))]),
-        tiles(ring.capacity / kKeyTile),
-        dim(store.head_dim) {}
-  const float* keys_of(int64_t tile) const { return ring.keys + tile % tiles * kKeyTile * dim; }
-  const float* values_of(int64_t tile) const { return ring.values + tile % tiles * kKeyTile * padded_dim(dim); }
-};
-
 struct ForwardTask {
   const AttentionShape& shape;
   const AttentionOptions& options;
@@ -131,7 +118,7 @@ class QueryTile {
   const ForwardTask& task_;
   Head head_;
   QueryRows rows_;
-  StoredHead stored_;
+  const KeyRing& ring_;
   HeadScores scores_;
   ForwardPieces w_;
   std::array<KeyRange, kQueryTile> visible_;
@@ -141,14 +128,14 @@ class QueryTile {
 QueryTile::QueryTile(const ForwardTask& task, const Head& h, int64_t tile, float* scratch)
     : task_(task),
       head_(h),
-      stored_(task.store, h),
+      ring_(task.store.rings[static_cast<size_t>(task.store.ring(h.sequence, h.key_head))]),
       scores_(task.options, h),
       w_(Cutter(scratch), task.shape.head_dim, task.bf16) {
   const AttentionShape& shape = task.shape;
   const int64_t dim = shape.head_dim, dp = padded_dim(dim), first = tile * kQueryTile;
   rows_ = {h.sequence, first, std::min(kQueryTile, shape.queries - first),
            task.queries.position[static_cast<size_t>(h.sequence)] + first};
-  visible_ranges(task.options.visible, rows_, stored_.ring.held, visible_.data());
+  visible_ranges(task.options.visible, rows_, ring_.in_sight(), visible_.data());
   for (int64_t r = 0; r < rows_.rows; ++r) {
     const KeyRange range = visible_[static_cast<size_t>(r)];
     if (range.empty()) continue;
@@ -173,16 +160,16 @@ void QueryTile::visit(int64_t tile) {
   const ScoreTile t = scores_.tile({.query0 = rows_.position,
                                     .rows = rows_.rows,
                                     .key0 = key0,
-                                    .cols = std::min(kKeyTile, stored_.ring.held.last - key0),
+                                    .cols = std::min(kKeyTile, ring_.held.last - key0),
                                     .visible = visible_.data(),
                                     .s = w_.s,
                                     .room = w_.room});
   const TileProducts products(t, dim, task_.options.visible.causal, {task_.bf16, w_.product});
-  products.scores(w_.q, stored_.keys_of(tile), w_.s);
+  products.scores(w_.q, ring_.keys_of(tile, dim), w_.s);
   scores_.add_term(t);
   tile_softmax(t, w_.row_max, w_.row_sum, w_.rescale);
   scale_rows(w_.o, dp, w_.rescale, rows_.rows, dp);
-  products.add_rows(w_.s, stored_.values_of(tile), w_.o);
+  products.add_rows(w_.s, ring_.values_of(tile, dim), w_.o);
 }
 
 VisitedTiles QueryTile::visit_tiles() {
@@ -191,22 +178,31 @@ VisitedTiles QueryTile::visit_tiles() {
     for (int64_t r = 0; r < rows_.rows; ++r) w_.q_norm[r] = std::sqrt(dot(w_.q + r * dp, w_.q + r * dp, dim));
   }
   if (seen_.empty()) return {};
-  const FarKeys far(task_, head_, rows_, w_, stored_.ring);
+  const FarKeys far(task_, head_, rows_, w_, ring_);
   const FarKeys::Rows judged{w_.q_norm, w_.row_max, w_.row_sum, w_.slope, w_.tail, visible_.data(), rows_.rows, query0};
 
   const int64_t first = seen_.first / kKeyTile, last = tiles_of(seen_.last, kKeyTile);
   const int64_t near = std::clamp((query0 + rows_.rows - 1) / kKeyTile, first, last - 1);
   int64_t begin = near + 1, end = near + 1;
+  const auto result = [&](int64_t from, bool sink, bool missing) {
+    return VisitedTiles{static_cast<int32_t>(first),
+                        static_cast<int32_t>(last),
+                        static_cast<int32_t>(from),
+                        static_cast<int32_t>(end),
+                        sink,
+                        missing};
+  };
   while (begin > first) {
+    if (!ring_.has(begin - 1)) return result(begin - 1, false, true);
     visit(--begin);
     // Only rows whose own key has been visited have a meaningful sum: all of them once the diagonal is passed.
     if (begin > first && begin * kKeyTile <= query0 && far.negligible(judged, first + 1, begin)) break;
   }
   const bool sink = begin > first && !far.negligible(judged, first, first + 1);
+  if (sink && !ring_.has(first)) return result(first, false, true);
   if (sink) visit(first);
   while (end < last && !far.negligible(judged, end, last)) visit(end++);
-  return {static_cast<int32_t>(first), static_cast<int32_t>(last), static_cast<int32_t>(begin),
-          static_cast<int32_t>(end), sink};
+  return result(begin, sink, false);
 }
 
 void QueryTile::write() const {
@@ -267,6 +263,8 @@ void merge_attention(Context& context, const AttentionShape& shape, const Attent
     }
   });
 }
+
+bool lacks_keys(std::span<const VisitedTiles> visited) { return std::ranges::any_of(visited, &VisitedTiles::missing); }
 
 TileCount count_tiles(std::span<const VisitedTiles> visited) {
   TileCount count;

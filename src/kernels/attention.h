@@ -94,11 +94,12 @@ struct AttentionOptions {
 };
 
 // The key tiles of one query tile: [first, last) hold a visible key, [begin, end) were visited, and the first as well
-// where `sink` says so.
+// where `sink` says so. Where a tile is wanted that is not at hand (see KeyHalo) there is no result: `missing`, and `begin`
+// is that tile.
 struct VisitedTiles {
   int32_t first = 0, last = 0;
   int32_t begin = 0, end = 0;
-  bool sink = false;
+  bool sink = false, missing = false;
   bool contains(int64_t tile) const { return (tile >= begin && tile < end) || (sink && tile == first); }
 };
 
@@ -149,5 +150,7 @@ struct TileCount {
   int64_t seen = 0, all = 0;  // key tiles visited, key tiles with a visible key
 };
 TileCount count_tiles(std::span<const VisitedTiles> visited);
+// Whether a query lacked a tile.
+bool lacks_keys(std::span<const VisitedTiles> visited);
 
 }  // namespace longshot

@@ -86,6 +86,25 @@ void KeyRing::layout(Layout& at, int64_t head_dim, int64_t tokens) {
   norms = at.array<float>(capacity / kKeyTile).data();
 }
 
+const float* KeyRing::keys_of(int64_t tile, int64_t head_dim) const {
+  return in_halo(tile) ? halo->keys_of(tile) : keys + tile % (capacity / kKeyTile) * kKeyTile * head_dim;
+}
+
+const float* KeyRing::values_of(int64_t tile, int64_t head_dim) const {
+  return in_halo(tile) ? halo->values_of(tile)
+                       : values + tile % (capacity / kKeyTile) * kKeyTile * padded_dim(head_dim);
+}
+
+int64_t key_floats_of_tile(int64_t head_dim) { return kKeyTile * head_dim; }
+
+int64_t floats_of_tile(int64_t head_dim) { return kKeyTile * (head_dim + padded_dim(head_dim)); }
+
+void copy_tile(const KeyRing& ring, int64_t head_dim, int64_t tile, float* to) {
+  const int64_t keys = key_floats_of_tile(head_dim);
+  std::copy_n(ring.keys_of(tile, head_dim), keys, to);
+  std::copy_n(ring.values_of(tile, head_dim), floats_of_tile(head_dim) - keys, to + keys);
+}
+
 void KeyStore::layout(Layout& at, const Size& size) {
   sequences = size.sequences, heads = size.heads, head_dim = size.head_dim;
   rings = at.array<KeyRing>(sequences * heads);

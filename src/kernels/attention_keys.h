@@ -7,6 +7,7 @@
 #include "base/context.h"
 #include "base/view.h"
 #include "base/workspace.h"
+#include "kernels/key_halo.h"
 #include "kernels/numbers.h"
 
 namespace longshot {
@@ -82,9 +83,19 @@ struct KeyRing {
   float* values = nullptr;  // [capacity, D padded to 16]
   float* norms = nullptr;   // [capacity / key tile] at least the largest |k| in the tile
   KeyRange held = {};       // the positions that can be read
+  // All positions before `held`, where another process holds them. REQUIRES: held begins at a tile.
+  const KeyHalo* halo = nullptr;
 
   void layout(Layout& at, int64_t head_dim, int64_t tokens);
-  float norm_of(int64_t tile) const { return norms[tile % (capacity / kKeyTile)]; }
+  KeyRange in_sight() const { return halo ? KeyRange{0, held.last} : held; }
+  float norm_of(int64_t tile) const {
+    return in_halo(tile) ? halo->norms[static_cast<size_t>(tile)] : norms[tile % (capacity / kKeyTile)];
+  }
+  bool in_halo(int64_t tile) const { return halo && tile < halo->end; }
+  bool has(int64_t tile) const { return !in_halo(tile) || halo->has(tile); }
+  // Of a tile that it has.
+  const float* keys_of(int64_t tile, int64_t head_dim) const;
+  const float* values_of(int64_t tile, int64_t head_dim) const;
 };
 
 struct KeyStore {
@@ -112,5 +123,10 @@ struct NewKeys {
 // Stores keys, rotated, and values at their positions. What a ring held from there on is replaced; what it held before
 // stays, as far as there is room and no gap between.
 void append_keys(Context& context, const NewKeys& keys, const Rotation& rotation, KeyStore& store);
+
+// A tile as a KeyHalo has it: to[tile_floats].
+int64_t key_floats_of_tile(int64_t head_dim);
+int64_t floats_of_tile(int64_t head_dim);
+void copy_tile(const KeyRing& ring, int64_t head_dim, int64_t tile, float* to);
 
 }  // namespace longshot

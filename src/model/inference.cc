@@ -6,20 +6,15 @@
 #include "model/norm_bounds.h"
 
 namespace longshot {
-namespace {
-
-constexpr int64_t kChunkTokens = 4096;  // of all sequences; enough to feed the products
-
-}  // namespace
 
 Inference::Inference(Context& context, Transformer& model, Config config, const Watch& watch)
     : context_(context), model_(model), config_(config) {
   check_config();
   // Rows of several sequences are not contiguous after a cut, so only a single one is cut into chunks.
   chunk_ = config.sequences == 1 ? std::min(config.tokens, kChunkTokens) : config.tokens;
-  past_.assign(static_cast<size_t>(config.sequences), 0);
+  past_.assign(static_cast<size_t>(config.sequences), config.first);
   stores_.resize(config.capacity > 0 ? static_cast<size_t>(model.config().layers) : 1);
-  model_.require_length(std::max(config.capacity, config.tokens));
+  model_.require_length(std::max(config.capacity, config.first + config.tokens));
   if (config.sinks > 0) sinks_.resize(stores_.size(), {.store = {}, .count = config.sinks, .window = config.window});
   memory_ = Workspace([this](Layout& at) { layout(at); });
   if (config.forget != Forget::kNothing) forget_by_bound(watch);
@@ -40,6 +35,11 @@ void Inference::check_config() const {
       "{} sinks: at most {}, and no more than the window of {} has tokens; with a cache, and not where the bias "
       "is linear in the distance",
       config_.sinks, kKeyTile, config_.window);
+  require(config_.first == 0 || config_.sharing, "a stretch from position {} on lacks the keys before", config_.first);
+  require(!config_.sharing || (config_.sequences == 1 && config_.capacity == 0 && config_.window == 0 &&
+                               config_.first % kChunkTokens == 0),
+          "a stretch is of one sequence, without cache and window, and begins at a multiple of {}, not at {}",
+          kChunkTokens, config_.first);
 }
 
 // Rings begin with what a model's queries usually need; see Forgetting.
@@ -158,7 +158,7 @@ int64_t Inference::embed(const Tokens& tokens) {
   return tokens.shift;
 }
 
-void Inference::run_chunk(const Tokens& tokens, const Chunk& chunk, Mat input, Mat output) {
+std::span<const VisitedTiles> Inference::run_chunk(const Tokens& tokens, const Chunk& chunk, Mat input, Mat output) {
   const ModelConfig& c = model_.config();
   const auto B = static_cast<int64_t>(start_.size());
   position_ = counts_ = start_;
@@ -176,6 +176,7 @@ void Inference::run_chunk(const Tokens& tokens, const Chunk& chunk, Mat input, M
                  .forgetting = of_layer(forgetting_),
                  .sinks = of_layer(sinks_),
                  .skip = chunk.skip,
+                 .keys_stored = chunk.keys_stored,
                  .step = chunk.step};
   VisibleKeys& visible = pass.attention.visible;
   visible.window = config_.window;
@@ -188,9 +189,38 @@ void Inference::run_chunk(const Tokens& tokens, const Chunk& chunk, Mat input, M
   wanted.queries = pass.wanted();
   a.visited = a.visited.first(static_cast<size_t>(wanted.sequences * wanted.heads * wanted.query_tiles()));
   model_.layers()[static_cast<size_t>(chunk.layer)].forward(context_, pass, a, scratch_);
-  const TileCount tiles = count_tiles(a.visited);
-  visited_.seen += tiles.seen;
-  visited_.all += tiles.all;
+  if (!lacks_keys(a.visited)) {
+    const TileCount tiles = count_tiles(a.visited);
+    visited_.seen += tiles.seen;
+    visited_.all += tiles.all;
+  }
+  return a.visited;
+}
+
+int64_t Inference::run_shared(const Tokens& tokens, int64_t layer, int64_t unwanted) {
+  const int64_t length = tokens.length;
+  const auto chunk_of = [&](int64_t pass) {
+    const int64_t first = pass * chunk_, count = std::min(chunk_, length - first);
+    return Chunk{.layer = layer, .first = first, .count = count, .skip = count, .step = count};
+  };
+  const auto look = [&](int64_t done) {
+    tokens.watch.at(static_cast<double>(layer * length + done) / static_cast<double>(model_.config().layers * length));
+  };
+  const auto store_keys = [&](int64_t pass) {
+    const Chunk chunk = chunk_of(pass);
+    look(0);
+    run_chunk(tokens, chunk, x_.rows_from(chunk.first, chunk.count), x_.rows_from(0, 0));
+  };
+  const auto attend = [&](int64_t pass) -> std::span<const VisitedTiles> {
+    Chunk chunk = chunk_of(pass);
+    look(chunk.first);
+    chunk.skip = std::clamp<int64_t>(unwanted - chunk.first, 0, chunk.count), chunk.keys_stored = true;
+    if (chunk.skip == chunk.count) return {};
+    const Mat output = x_.rows_from(std::max<int64_t>(chunk.first - unwanted, 0), chunk.count - chunk.skip);
+    return run_chunk(tokens, chunk, x_.rows_from(chunk.first, chunk.count), output);
+  };
+  config_.sharing->run({stores_[0], model_.config().heads, (length + chunk_ - 1) / chunk_, store_keys, attend});
+  return length - unwanted;
 }
 
 ConstMat Inference::run(const Tokens& tokens, int64_t wanted_from) {
@@ -202,6 +232,10 @@ ConstMat Inference::run(const Tokens& tokens, int64_t wanted_from) {
   int64_t step = embed(tokens), kept = 0;  // rows of the result at the front of x_
   visited_ = {};
   for (int64_t layer = 0; layer < layers; ++layer) {
+    if (config_.sharing) {
+      kept = run_shared(tokens, layer, layer + 1 == layers ? wanted_from : 0);
+      continue;
+    }
     kept = 0;
     for (int64_t first = 0; first < length; first += chunk_) {
       const int64_t count = std::min(chunk_, length - first);
@@ -222,6 +256,7 @@ ConstMat Inference::run(const Tokens& tokens, int64_t wanted_from) {
 void Inference::score(const Tokens& tokens, std::span<const int32_t> targets, int64_t scored_from,
                       std::span<float> losses) {
   const ConstMat hidden = run(tokens, scored_from);
+  if (hidden.rows == 0) return;
   model_.output().loss(context_, {hidden, targets, output_scratch_, losses});
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/watch.h"
+#include "model/key_sharing.h"
 #include "model/transformer.h"
 
 namespace longshot {
@@ -13,6 +14,7 @@ namespace longshot {
 class Inference {
  public:
   static constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
+  static constexpr int64_t kChunkTokens = 4096;  // that a single sequence passes through a block at once
   enum class Forget { kNothing, kBySeen, kByWeights };
   struct Config {
     int64_t sequences = 1;
@@ -24,6 +26,10 @@ class Inference {
     // queries seen or by what the weights allow.
     Forget forget = Forget::kNothing;
     int64_t rows = 0;  // most tokens of all sequences that are given at once; 0: sequences * tokens
+    // A stretch of a longer sequence, whose other stretches are elsewhere: it begins at position `first`, a multiple of
+    // kChunkTokens, so that results have the bits of the whole sequence. Without a cache.
+    KeySharing* sharing = nullptr;
+    int64_t first = 0;
   };
   // `watch`: of bounds that are made from the weights.
   Inference(Context& context, Transformer& model, Config config, const Watch& watch = {});
@@ -71,8 +77,12 @@ class Inference {
   struct Chunk {
     int64_t layer, first, count;  // tokens [first, first + count) of each sequence
     int64_t skip, step;           // see LayerPass
+    bool keys_stored = false;
   };
-  void run_chunk(const Tokens& tokens, const Chunk& chunk, Mat input, Mat output);
+  // Returns what attention visited.
+  std::span<const VisitedTiles> run_chunk(const Tokens& tokens, const Chunk& chunk, Mat input, Mat output);
+  // One layer of a stretch. Returns the rows of the result, at the front of x_: those of all tokens but the first `unwanted`.
+  int64_t run_shared(const Tokens& tokens, int64_t layer, int64_t unwanted);
   // Hidden vectors of the wanted tokens, [B (T - wanted_from), C].
   ConstMat run(const Tokens& tokens, int64_t wanted_from);
 

@@ -182,10 +182,11 @@ void Layer::project_qkv(Context& context, const LayerPass& pass, ConstNumberMat 
                         LayerScratch& s) const {
   const int64_t dim = config_.dim, keys_and_values = 2 * config_.key_dim();
   const Mat qkv = as_floats(a.qkv, s.wide);
-  if (pass.skip == 0 || !qkv_.weight().can_begin_at(dim)) {
+  if ((pass.skip == 0 && !pass.keys_stored) || !qkv_.weight().can_begin_at(dim)) {
     qkv_.forward(context, x, qkv);
   } else {
-    product(context, x, qkv_.weight().outputs(dim, keys_and_values), qkv.cols_from(dim, keys_and_values));
+    if (!pass.keys_stored)
+      product(context, x, qkv_.weight().outputs(dim, keys_and_values), qkv.cols_from(dim, keys_and_values));
     for (int64_t b = 0; b < pass.shape.sequences && pass.wanted() > 0; ++b) {
       const int64_t first = b * pass.step + pass.skip;
       product(context, x.rows_from(first, pass.wanted()), qkv_.weight().outputs(0, dim),
@@ -205,7 +206,8 @@ void Layer::attend(Context& context, const LayerPass& pass, LayerActivations& a,
   AttentionOptions options = attention_options(pass);
   const auto part = [&](int64_t i) { return heads_of(qkv_part(a.qkv, i), pass.step, pass.shape.head_dim); };
   if (pass.forgetting) pass.forgetting->make_room(*pass.store, pass.position, pass.shape.queries);
-  append_keys(context, {part(1), part(2), pass.shape.queries, pass.position}, options.rotation, *pass.store);
+  if (!pass.keys_stored)
+    append_keys(context, {part(1), part(2), pass.shape.queries, pass.position}, options.rotation, *pass.store);
   AttentionShape wanted = pass.shape;
   wanted.queries = pass.wanted();
   ConstNumberHeads q = part(0);
@@ -290,6 +292,7 @@ void Layer::forward(Context& context, const LayerPass& pass, LayerActivations& a
   keep(context, a.input, a.kept_input);
   project_qkv(context, pass, branch_input(context, attention_norm_, a.input, s), a, s);
   attend(context, pass, a, s);
+  if (pass.keys_stored && lacks_keys(a.visited)) return;
 
   const auto wanted = [rows = pass.shape.sequences * pass.wanted()](auto m) { return cut(m, rows); };
   const Mat branch = wanted(s.branch);

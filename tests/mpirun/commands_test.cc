@@ -62,6 +62,32 @@ TEST_F(MpirunCommands, EvalHasTheNumbersOfOneProcess) {
   EXPECT_EQ(std::ranges::count(read_text(dir_ / "run" / "evals.jsonl"), '\n'), 2);  // written once each time
 }
 
+// The last rank has three of its tokens.
+TEST_F(MpirunCommands, EvalSharesAWindowOfManyTokens) {
+  write_token_set(dir_ / "long", 4 * 12291);
+  ASSERT_EQ(
+      longshot_run(dir_, fmt::format("train --data {} --out {} --layers 2 --dim 16 --heads 2 --length 16 --steps 3 "
+                                     "--batch-tokens 64 --threads 1",
+                                     path("long"), path("run")))
+          .code,
+      0);
+  const auto command = [&](const std::string& losses, const std::string& more = "") {
+    return fmt::format("eval {} --data {} --lengths 16,12291 --score all --losses {}{}", path("run"), path("long"),
+                       path(losses), more);
+  };
+  ASSERT_EQ(longshot_run(dir_, command("one.csv")).code, 0);
+  const Outcome shared = mpirun(ranks(4, command("shared.csv")));
+  ASSERT_EQ(shared.code, 0) << shared.err;
+  EXPECT_THAT(shared.out, HasSubstr("4 ranks shared each window"));
+  EXPECT_TRUE(read_text(dir_ / "shared.csv") == read_text(dir_ / "one.csv"));
+  const Outcome pairs = mpirun(ranks(4, command("pairs.csv", " --ranks-per-window 2")));
+  ASSERT_EQ(pairs.code, 0) << pairs.err;
+  EXPECT_TRUE(read_text(dir_ / "pairs.csv") == read_text(dir_ / "one.csv"));
+  const Outcome three = mpirun(ranks(4, command("three.csv", " --ranks-per-window 3")));
+  EXPECT_EQ(three.code, 2);
+  EXPECT_THAT(three.err, HasSubstr("--ranks-per-window 3 must divide the number of ranks, which is 4"));
+}
+
 TEST_F(MpirunCommands, PrepareWritesTheBytesOfOneProcess) {
   std::string files;
   for (int i = 0; i < 40; ++i) {
