@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -34,26 +35,47 @@ bool is_meta(const fs::path& path) {
 
 bool is_job(const fs::path& path) { return object_in(path).contains("identity"); }
 
-// A directory of ours is known by its meta.json or job.json; in one, what is ours is known by its name.
-bool is_our_name(std::string_view name) {
-  if (name.find(".tmp") != std::string_view::npos) name = name.substr(0, name.find(".tmp"));
-  if (name.ends_with(".documents")) name.remove_suffix(std::string_view(".documents").size());
-  for (const char* known :
-       {kJobFile, kMetaFile, "tokenizer.byte.json", "tokenizer.dict.txt", "tokenizer.json", "tokenizer.model"}) {
-    if (name == known) return true;
+// Splits that meta.json or job.json names, and those that a cut makes.
+std::set<std::string> splits_of(const fs::path& dir) {
+  std::set<std::string> names{"train", "valid", "test"};
+  for (const char* file : {kMetaFile, kJobFile}) {
+    const Json json = object_in(dir / file);
+    if (!json.contains("splits") || !json["splits"].is_object()) continue;
+    for (const auto& [split, counts] : json["splits"].items()) names.insert(split);
   }
-  return name.ends_with(".tokens") || name.starts_with("pipe-");
+  return names;
+}
+
+// A directory of ours is known by its meta.json or job.json; in one, what is ours is known by its whole name.
+std::set<std::string> our_names(const fs::path& dir) {
+  std::set<std::string> names{kJobFile,         kMetaFile,        "tokenizer.byte.json", "tokenizer.dict.txt",
+                              "tokenizer.json", "tokenizer.model"};
+  for (const std::string& split : splits_of(dir)) {
+    names.insert(split + ".tokens");
+    names.insert(split + ".tokens.documents.tmp");
+  }
+  for (const std::string& name : std::vector(names.begin(), names.end())) names.insert(name + ".tmp");
+  return names;
+}
+
+// A pipe's text, as spooled.
+bool is_pipe_name(std::string_view name) {
+  constexpr std::string_view kPipe = "pipe-";
+  return name.size() > kPipe.size() && name.starts_with(kPipe) &&
+         name.find_first_not_of("0123456789", kPipe.size()) == std::string_view::npos;
 }
 
 // The files of a directory that Longshot did not make.
 std::vector<std::string> foreign_files(const fs::path& dir) {
   const bool ours = is_meta(dir / kMetaFile) || is_job(dir / kJobFile);
+  const std::set<std::string> names = our_names(dir);
   std::vector<std::string> foreign;
   for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
     const std::string name = entry.path().filename().string();
     const bool plain = fs::is_regular_file(entry.symlink_status());
-    const bool first = name.starts_with(std::string(kJobFile) + ".tmp");  // killed before there was anything else
-    if (!plain || !(first || (ours && is_our_name(name)))) foreign.push_back(printable(name));
+    const bool first = name == std::string(kJobFile) + ".tmp";  // killed before there was anything else
+    if (!plain || !(first || (ours && (names.contains(name) || is_pipe_name(name)))))
+      foreign.push_back(printable(name));
   }
   std::ranges::sort(foreign);
   if (foreign.size() > 5) foreign.resize(5), foreign.emplace_back("..");
