@@ -38,6 +38,21 @@ std::string printable(std::string_view text, bool lines) {
   return out;
 }
 
+std::string printable_json(std::string_view json) {
+  std::string out;
+  for (const char *p = json.data(), *end = p + json.size(); p < end;) {
+    const CodePoint c = decode_utf8(p, end);
+    const bool control = c.value >= 0x7F && is_control(c.value);  // those below are line ends between values
+    if (control || turns_direction(c.value)) {
+      out += fmt::format("\\u{:04x}", c.value);
+    } else {
+      out.append(p, c.length);
+    }
+    p += c.length;
+  }
+  return out;
+}
+
 std::string shown(std::string_view name) {
   constexpr size_t kMost = 80;
   if (name.size() <= kMost) return printable(name);

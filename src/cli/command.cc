@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/printable.h"
 
 namespace longshot {
 namespace {
@@ -158,5 +159,7 @@ int run_command(const CommandEntry& entry, const std::vector<std::string>& argv,
   join_ranks(entry, *command, world, rank_timeout);
   return command->run();
 }
+
+void show_json(const Json& value, int indent) { fmt::print("{}\n", printable_json(dump_json(value, indent))); }
 
 }  // namespace longshot

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/options.h"
 #include "dist/communicator.h"
 
@@ -45,6 +46,8 @@ struct CommandEntry {
 // Parses argv[2..] and runs. Handles --help, --config FILE and --print-config for every command. `world` becomes the ranks
 // that the command works in.
 int run_command(const CommandEntry& entry, const std::vector<std::string>& argv, std::unique_ptr<Communicator>& world);
+
+void show_json(const Json& value, int indent = -1);  // a line or lines that a terminal can be shown
 
 void flush_output();  // what was printed to stdout is written; a full disk is an Error
 // True once Ctrl-C or SIGTERM has come. The first asks for a clean end; the second ends at once.

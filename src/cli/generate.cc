@@ -87,7 +87,7 @@ class GenerateCommand : public Command {
     request.on_token = [&](const MadeToken& t) {
       progress.clear();
       if (!json_) return echo.show(t.text);
-      fmt::print("{}\n", dump_json(Json{{"id", t.token.id}, {"log_probability", t.token.log_p}, {"text", t.text}}));
+      show_json(Json{{"id", t.token.id}, {"log_probability", t.token.log_p}, {"text", t.text}});
     };
     request.on_end = [&](Ended, const std::string& rest) {
       if (!json_) echo.show(rest);
@@ -97,14 +97,14 @@ class GenerateCommand : public Command {
     const GeneratedStream made = generate_unbounded(session.context, session.loaded, std::move(request), unbounded_,
                                                     watched(progress, "bounding what keys can matter"));
     if (json_) {
-      fmt::print("{}\n", dump_json(Json{{"model", args[0]},
-                                        {"prompt_tokens", prompt.size()},
-                                        {"tokens", made.unbounded.tokens},
-                                        {"seconds", made.unbounded.seconds},
-                                        {"seconds_to_first_token", made.first_seconds},
-                                        {"ended_by", name_of(kEndings, made.ended)},
-                                        {"held_back", held_back},
-                                        {"unbounded", made.unbounded.to_json()}}));
+      show_json(Json{{"model", args[0]},
+                     {"prompt_tokens", prompt.size()},
+                     {"tokens", made.unbounded.tokens},
+                     {"seconds", made.unbounded.seconds},
+                     {"seconds_to_first_token", made.first_seconds},
+                     {"ended_by", name_of(kEndings, made.ended)},
+                     {"held_back", held_back},
+                     {"unbounded", made.unbounded.to_json()}});
     } else {
       echo.show("\n");
     }
@@ -161,7 +161,7 @@ class GenerateCommand : public Command {
       json["samples"].push_back(
           {{"text", s.text}, {"ids", s.ids}, {"log_probabilities", s.log_p}, {"ended_by", name_of(kEndings, s.ended)}});
     }
-    fmt::print("{}\n", dump_json(json, 2));
+    show_json(json, 2);
   }
 
   std::string prompt_, prompt_file_;

@@ -82,7 +82,7 @@ class InfoCommand : public Command {
     const std::optional<BestRecord> best = read_best(run);
     if (best) json["best"] = write_fields(*best);
     if (json_) {
-      fmt::print("{}\n", dump_json(json, 2));
+      show_json(json, 2);
       return 0;
     }
     fmt::print("checkpoint    {}\nstep          {}\nparameters    {} ({})\n", printable(loaded.dir.string()),
@@ -114,7 +114,7 @@ class InfoCommand : public Command {
   int print_experiment(const ExperimentDir& dir) const {
     const Results results = read_experiment(dir);
     if (json_) {
-      fmt::print("{}\n", dump_json(results.to_json(), 2));
+      show_json(results.to_json(), 2);
       return 0;
     }
     const auto finished = std::ranges::count_if(results.runs, [](const RunRecord& r) { return r.finished(); });
@@ -148,7 +148,7 @@ class InfoCommand : public Command {
     for (const NamedTensor& t : file.tensors())
       json.push_back({{"name", t.name}, {"dtype", dtype_name(t.dtype)}, {"shape", t.shape}});
     if (json_) {
-      fmt::print("{}\n", dump_json(json, 2));
+      show_json(json, 2);
       return 0;
     }
     for (const NamedTensor& t : file.tensors())

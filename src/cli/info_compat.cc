@@ -60,7 +60,7 @@ void print_compat(const ModelConfig& model, bool json) {
                     {"holds_this_model", fit_text(t, model)}});
   }
   if (json) {
-    fmt::print("{}\n", dump_json(rows, 2));
+    show_json(rows, 2);
     return;
   }
   if (rows.empty()) fmt::print("position {}: no known program has models of it\n", model.position);

@@ -1,6 +1,7 @@
 #include "cli/info_gguf.h"
 
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -39,9 +40,14 @@ Found look_at(const Gguf& file) {
   return found;
 }
 
+// In the file's order; of names that are printed alike the first.
 Json key_values(const Gguf& file) {
-  Json values = Json::object();
-  for (const GgufKey& key : file.keys()) values[printable(key.name)] = Json(gguf_value(file, key));
+  Json::object_t values;
+  std::unordered_set<std::string> names;
+  for (const GgufKey& key : file.keys()) {
+    std::string name = printable(key.name);
+    if (names.insert(name).second) values.emplace_back(std::move(name), Json(gguf_value(file, key)));
+  }
   return values;
 }
 
@@ -67,7 +73,7 @@ bool print_gguf_info(const fs::path& path, bool json) {
     all["tensors"] = Json::array();
     for (const GgufTensor& t : file.tensors())
       all["tensors"].push_back({{"name", printable(t.name)}, {"type", ggml_layout(t.type).name}, {"shape", t.shape}});
-    fmt::print("{}\n", dump_json(all, 2));
+    show_json(all, 2);
     return true;
   }
   print_foreign(foreign);

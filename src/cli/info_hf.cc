@@ -21,7 +21,7 @@ bool print_hf_info(const fs::path& path, bool json) {
   if (json) {
     Json all = foreign_json(foreign);
     all["tensors"] = listed;
-    fmt::print("{}\n", dump_json(all, 2));
+    show_json(all, 2);
     return true;
   }
   print_foreign(foreign);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/records.h"
+#include "cli/command.h"
 #include "data/data_bin.h"
 #include "data/token_set.h"
 #include "data/token_set_dir.h"
@@ -131,7 +132,7 @@ bool print_token_info(const fs::path& path, bool json) {
     Json splits;
     for (const std::string& name : set.names()) splits[name] = split_json(set.split(name), &set.tokenizer());
     if (json) {
-      fmt::print("{}\n", dump_json(Json{{"tokenizer", tokenizer_json(set.tokenizer())}, {"splits", splits}}, 2));
+      show_json(Json{{"tokenizer", tokenizer_json(set.tokenizer())}, {"splits", splits}}, 2);
       return true;
     }
     fmt::print("{}: {}\n", printable(path.string()), is_data_bin(path) ? "fairseq data-bin" : "token set");
@@ -141,12 +142,12 @@ bool print_token_info(const fs::path& path, bool json) {
   }
   if (fs::is_regular_file(path) && path.extension() == TokenSetDir::kEnding) {
     const Json split = split_json(TokenFile(path), nullptr);
-    json ? fmt::print("{}\n", dump_json(split, 2)) : print_split(path.string(), split);
+    json ? show_json(split, 2) : print_split(path.string(), split);
     return true;
   }
   if (fs::is_regular_file(path) && is_tokenizer_file(path)) {
     const auto tokenizer = load_tokenizer(path);
-    json ? fmt::print("{}\n", dump_json(tokenizer_json(*tokenizer), 2)) : print_tokenizer(*tokenizer);
+    json ? show_json(tokenizer_json(*tokenizer), 2) : print_tokenizer(*tokenizer);
     return true;
   }
   return false;

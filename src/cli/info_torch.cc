@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "cli/command.h"
 #include "formats/fairseq.h"
 #include "formats/torch_file.h"
 
@@ -110,7 +111,7 @@ void print_json(const TorchFile& file, const TensorWalk& walk, const Json& model
            {"bytes", file.file_bytes()},   {"fairseq", model},    {"tensors", tensors}};
   if (!walk.all()) all["tensors_left_out"] = true;
   if (!why_no_model.empty()) all["cannot_import"] = why_no_model;
-  fmt::print("{}\n", dump_json(all, 2));
+  show_json(all, 2);
 }
 
 void print_text(const TorchFile& file, const TensorWalk& walk, const Json& model, const std::string& why_no_model) {

@@ -97,7 +97,7 @@ class ScoreCommand : public Command {
   }
 
   static void print_token_json(const ScoredToken& t) {
-    fmt::print("{}\n", dump_json(Json{{"id", t.id}, {"text", t.text}, {"bits", bits(t.loss)}}));
+    show_json(Json{{"id", t.id}, {"text", t.text}, {"bits", bits(t.loss)}});
   }
 
   void print_stream(const LoadedModel& loaded, const ScoredStream& s) const {
@@ -111,15 +111,15 @@ class ScoreCommand : public Command {
   }
 
   void print_stream_json(const LoadedModel& loaded, const ScoredStream& s) const {
-    fmt::print("{}\n", dump_json(Json{{"model", args[0]},
-                                      {"train_length", loaded.info.model.length},
-                                      {"tokens", s.unbounded.tokens},
-                                      {"bytes", s.bytes},
-                                      {"loss", s.loss},
-                                      {"perplexity", std::exp(s.loss)},
-                                      {"bits_per_byte", s.bits_per_byte()},
-                                      {"seconds", s.unbounded.seconds},
-                                      {"unbounded", s.unbounded.to_json()}}));
+    show_json(Json{{"model", args[0]},
+                   {"train_length", loaded.info.model.length},
+                   {"tokens", s.unbounded.tokens},
+                   {"bytes", s.bytes},
+                   {"loss", s.loss},
+                   {"perplexity", std::exp(s.loss)},
+                   {"bits_per_byte", s.bits_per_byte()},
+                   {"seconds", s.unbounded.seconds},
+                   {"unbounded", s.unbounded.to_json()}});
   }
 
   static std::string costs(double loss, double bits_per_byte) {
@@ -181,7 +181,7 @@ class ScoreCommand : public Command {
       const ScoredToken& t = scored.tokens[i];
       json["surprisal"].push_back({{"id", t.id}, {"text", t.text}, {"bits", bits(t.loss)}});
     }
-    fmt::print("{}\n", dump_json(json, 2));
+    show_json(json, 2);
     flush_output();
   }
 

@@ -138,6 +138,7 @@ void Job::begin() {
   const bool piped = sources_.has_pipes();
   const Json before = output_->unfinished();
   job_ = {{"identity", piped ? Json() : identity()}};
+  for (const std::string& split : sources_.splits()) job_["splits"][split] = nullptr;  // counts, once there are any
   if (!piped && before.is_object() && before["identity"] == job_["identity"]) {
     job_ = before;
     hooks_.note(fmt::format("taking up the work in {}", output_->partial().string()));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -32,16 +33,30 @@ bool is_meta(const fs::path& path) {
 
 bool is_job(const fs::path& path) { return object_in(path).contains("identity"); }
 
+// Splits that meta.json or job.json names, and those that a cut makes.
+std::set<std::string> splits_of(const TokenSetDir& set) {
+  std::set<std::string> names{"train", "valid", "test"};
+  for (const fs::path& file : {set.meta(), set.job()}) {
+    const Json json = object_in(file);
+    if (!json.contains("splits") || !json["splits"].is_object()) continue;
+    for (const auto& [split, counts] : json["splits"].items()) names.insert(split);
+  }
+  return names;
+}
+
 // The files of a directory that Longshot did not make. One of ours is known by its meta.json or job.json; in it, what is ours
-// is known by its name.
+// is known by its whole name.
 std::vector<std::string> foreign_files(const fs::path& dir) {
-  const bool ours = is_meta(TokenSetDir(dir).meta()) || is_job(TokenSetDir(dir).job());
+  const TokenSetDir set(dir);
+  const bool ours = is_meta(set.meta()) || is_job(set.job());
+  const std::set<std::string> names = TokenSetDir::names(splits_of(set));
   std::vector<std::string> foreign;
   for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
     const std::string name = entry.path().filename().string();
     const bool plain = fs::is_regular_file(entry.symlink_status());
     const bool first = TokenSetDir::is_first_name(name);  // killed before there was anything else
-    if (!plain || !(first || (ours && TokenSetDir::is_name(name)))) foreign.push_back(printable(name));
+    if (!plain || !(first || (ours && (names.contains(name) || TokenSetDir::is_pipe_name(name)))))
+      foreign.push_back(printable(name));
   }
   std::ranges::sort(foreign);
   if (foreign.size() > 5) foreign.resize(5), foreign.emplace_back("..");

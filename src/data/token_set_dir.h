@@ -5,9 +5,10 @@
 //   SET/tokenizer.*        what they mean: one of the files below
 //   SET.partial/           the same, unfinished, with job.json (how far it is) and pipe-N (text that came through a pipe)
 #pragma once
-#include <algorithm>
+#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/files.h"
 
@@ -31,15 +32,21 @@ class TokenSetDir {
   static fs::path documents_of(fs::path split) { return (split += kDocuments) += kUnwritten; }
   fs::path pipe(size_t number) const { return dir_ / (kPipe + std::to_string(number)); }
 
-  // Whether a file of this name in SET or SET.partial may be one of the above.
-  static bool is_name(std::string_view name) {
-    if (name.find(kUnwritten) != std::string_view::npos) name = name.substr(0, name.find(kUnwritten));
-    if (name.ends_with(kDocuments)) name.remove_suffix(std::string_view(kDocuments).size());
-    return name == kJob || name == kMeta || std::ranges::find(kTokenizerFiles, name) != std::end(kTokenizerFiles) ||
-           name.ends_with(kEnding) || name.starts_with(kPipe);
+  // What may stand in SET or SET.partial with these splits, pipes apart; each also while it is written.
+  static std::set<std::string> names(const std::set<std::string>& splits) {
+    std::set<std::string> names{kJob, kMeta};
+    names.insert(std::begin(kTokenizerFiles), std::end(kTokenizerFiles));
+    for (const std::string& split : splits) names.insert({split + kEnding, split + kEnding + kDocuments});
+    for (const std::string& name : std::vector(names.begin(), names.end())) names.insert(name + kUnwritten);
+    return names;
+  }
+  static bool is_pipe_name(std::string_view name) {
+    if (!name.starts_with(kPipe)) return false;
+    name.remove_prefix(std::string_view(kPipe).size());
+    return !name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos;
   }
   // Of job.json before it is whole: what a directory holds first.
-  static bool is_first_name(std::string_view name) { return name.starts_with(std::string(kJob) + kUnwritten); }
+  static bool is_first_name(std::string_view name) { return name == std::string(kJob) + kUnwritten; }
 
  private:
   static constexpr const char *kMeta = "meta.json", *kJob = "job.json", *kPipe = "pipe-", *kDocuments = ".documents",

@@ -1,6 +1,8 @@
 #include "base/error.h"
+#include "base/lock.h"
 #include "evaluate/evaluation.h"
 #include "formats/safetensors.h"
+#include "run/run_dir.h"
 
 namespace longshot {
 namespace {
@@ -64,12 +66,17 @@ void write_losses(const fs::path& path, const TokenFile& stream, const std::vect
   require_usage(csv || path.extension() == ".safetensors", "{}: losses are written as .csv or .safetensors",
                 path.string());
   const std::vector<int32_t> ids = ids_of(stream, rows_of(losses));
+  const DirectoryLock lock = DirectoryLock::beside(fs::absolute(path));
+  fs::path aside = path;
+  aside += kUnfinished;
   watch.at(0);
   try {
-    csv ? write_csv(path, ids, losses, watch) : write_tensors(path, ids, losses);
+    csv ? write_csv(aside, ids, losses, watch) : write_tensors(aside, ids, losses);
     watch.at(1);
-  } catch (const Stopped&) {
-    fs::remove(path);
+    publish(aside, path);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(aside, ignored);
     throw;
   }
 }

@@ -100,7 +100,9 @@ class Experiment {
                        {"--ranks-per-model", std::to_string(place_.ranks_per_model)}});
     std::optional<DirectoryLock> lock;
     world_.on_root([&] {
-      make_directories(dir_.runs());
+      make_directories(dir_.path());
+      make_subdirectory(dir_.runs());
+      for (const ModelPlan& plan : plans_) require_no_link(dir_.run(plan.name).path());
       lock = DirectoryLock::inside(dir_.path());
       open();
     });
@@ -139,6 +141,10 @@ class Experiment {
     };
     compare(option_values(then.model), option_values(plan.model));
     compare(option_values(then.train), option_values(plan.train));
+  }
+
+  static void require_no_link(const fs::path& run) {
+    require(!fs::is_symlink(run), "{}: a symbolic link is in the way of the run", run.string());
   }
 
   // compare.json: what was true when the experiment began, and what it has grown to.

@@ -58,11 +58,16 @@ void add_pickled(const fs::path& path, SourceTensors& tensors) {
   file->verify_checksums();
   const PickleItems* items = pickle_fields(file->root());
   require(items, "{}: a PyTorch file, but not a table of tensors", path.string());
+  const uint64_t most = 2 * file->file_bytes();  // tied tensors share a storage
+  uint64_t taken = 0;
   for (const auto& [key, value] : *items) {
     const auto name = pickle_text(key);
     const TorchTensor* tensor = file->tensor(value);
     require(name && tensor, "{}: '{}' is not a tensor with a name; a table of tensors was expected", path.string(),
             shown(name.value_or("?")));
+    taken += static_cast<uint64_t>(tensor->size()) * dtype_size(tensor->dtype);
+    require(taken <= most, "{}: its tensors have more than {} bytes, the file only {}: they repeat what it holds",
+            path.string(), most, file->file_bytes());
     tensors.add(source_tensor(std::string(*name), *tensor, file->file()));
   }
   tensors.keep_open(file);

@@ -154,10 +154,12 @@ struct Cost {
 }  // namespace
 
 int colour_of(const std::vector<Group>& groups, const std::string& label) {
-  std::vector<std::string> labels;
-  for (const Group& group : groups)
-    if (std::find(labels.begin(), labels.end(), group.label) == labels.end()) labels.push_back(group.label);
-  return static_cast<int>(std::find(labels.begin(), labels.end(), label) - labels.begin()) % kGrey;
+  std::set<std::string_view> before;
+  for (const Group& group : groups) {
+    if (group.label == label) break;
+    before.insert(group.label);
+  }
+  return static_cast<int>(before.size()) % kGrey;
 }
 
 std::string reference_method(const Results& results) {

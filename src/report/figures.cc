@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/ranges.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,13 +12,12 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "report/text.h"
 
 namespace longshot {
 namespace {
-
-constexpr const char* kKinds[] = {".pdf", ".svg", ".png"};
 
 // Single quotes: gnuplot expands nothing inside them; a quote is doubled.
 std::string quoted(const std::string& text) {
@@ -56,27 +56,27 @@ std::string tick_list(const std::vector<std::string>& labels, const std::vector<
 
 // Runs `program script` in `dir`. Returns "" or what went wrong.
 std::string run_in(const fs::path& dir, const std::string& program, const std::string& script) {
-  const fs::path log = dir / (script + ".log");
+  const Descriptor said(::memfd_create("stderr", MFD_CLOEXEC));  // not a file in `dir`: a link may stand in its place
+  require(said.get() >= 0, "{}: cannot listen to it: {}", program, std::strerror(errno));
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 2, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  posix_spawn_file_actions_adddup2(&actions, said.get(), 2);
   posix_spawn_file_actions_addchdir_np(&actions, dir.c_str());
   std::string name = program, plain = "-d", argument = script;  // -d: without the user's own settings
   char* argv[] = {name.data(), plain.data(), argument.data(), nullptr};
   pid_t pid = 0;
   const int failure = ::posix_spawnp(&pid, name.c_str(), &actions, nullptr, argv, environ);
   posix_spawn_file_actions_destroy(&actions);
-  int status = 0;
-  if (failure == 0) {
-    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-  }
-  const std::string said = fs::exists(log) ? read_text(log) : "";
-  std::error_code ignored;
-  fs::remove(log, ignored);
   if (failure != 0) return fmt::format("{}: {}", program, std::strerror(failure));
-  return status == 0 ? "" : fmt::format("{} failed on {}: {}", program, script, said.substr(0, 300));
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (status == 0) return "";
+  char text[300];
+  const ssize_t n = ::pread(said.get(), text, sizeof text, 0);
+  return fmt::format("{} failed on {}: {}", program, script,
+                     std::string_view(text, n > 0 ? static_cast<size_t>(n) : 0));
 }
 
 std::string one_line(const std::string& text) {
@@ -231,8 +231,7 @@ std::string terminals(const Chart& chart, const std::vector<std::string>& plots)
 }  // namespace
 
 std::string gnuplot_script(const Chart& chart) {
-  std::string out = fmt::format("{3}{0}.pdf, {0}.svg and {0}.png: gnuplot {0}.gp\n# {1}\n# {2}\n", chart.id,
-                                one_line(chart.title), one_line(chart.caption()), kScriptBeginning);
+  std::string out = fmt::format("# {}\n# {}\n", one_line(chart.title), one_line(chart.caption()));
   for (size_t i = 0; i < chart.series.size(); ++i) out += data_block(i, chart.series[i]);
   const Range2 r = range_of(chart, false);
   const bool bars = chart.kind == Chart::Kind::kBars;
@@ -245,11 +244,18 @@ std::string gnuplot_script(const Chart& chart) {
       "noenhanced samplen 3\n",
       (size.key + FigureSize::kAxis) / size.height, size.key / size.height, size.columns);
   out += bars ? bar_axes(chart, r) : line_axes(chart, r);
-  return out + terminals(chart, bars ? bar_plots(chart) : line_plots(chart));
+  out += terminals(chart, bars ? bar_plots(chart) : line_plots(chart));
+  return script_head(chart.id, out) + out;
+}
+
+std::string script_head(const std::string& id, std::string_view rest) {
+  return fmt::format(
+      "{0}{1}.pdf, {1}.svg and {1}.png: gnuplot {1}.gp\n# What follows had, as written, the CRC-32 {2}.\n",
+      kScriptBeginning, id, checksum(std::as_bytes(std::span(rest))));
 }
 
 void remove_figure(const fs::path& script) {
-  for (const char* kind : kKinds) fs::remove(fs::path(script).replace_extension(kind));
+  for (const char* kind : kPictureKinds) fs::remove(fs::path(script).replace_extension(kind));
   fs::remove(script);
 }
 
@@ -264,11 +270,11 @@ FigureFiles write_figures(const std::vector<Chart>& charts, const fs::path& dir,
     write_atomically(dir / script, gnuplot_script(chart));
     made.files.push_back(dir / script);
     if (!made.note.empty()) continue;
-    for (const char* kind : kKinds) fs::remove(dir / (chart.id + kind));  // gnuplot would follow a link
+    for (const char* kind : kPictureKinds) fs::remove(dir / (chart.id + kind));  // gnuplot would follow a link
     made.note = run_in(dir, gnuplot, script);
     watch.at(++done / static_cast<double>(charts.size()));  // a Ctrl-C that ended gnuplot is no fault of it
     if (!made.note.empty()) continue;
-    for (const char* kind : kKinds) made.files.push_back(dir / (chart.id + kind));
+    for (const char* kind : kPictureKinds) made.files.push_back(dir / (chart.id + kind));
   }
   watch.at(1);
   if (!made.note.empty())

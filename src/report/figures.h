@@ -17,8 +17,11 @@ struct FigureFiles {
 FigureFiles write_figures(const std::vector<Chart>& charts, const fs::path& dir, const std::string& gnuplot = "gnuplot",
                           const Watch& watch = {});
 
+inline constexpr const char* kPictureKinds[] = {".pdf", ".svg", ".png"};
 inline constexpr std::string_view kScriptBeginning = "# Draws ";
 std::string gnuplot_script(const Chart& chart);
+// The first two lines of the script ID.gp: by them one that nobody changed or copied is known.
+std::string script_head(const std::string& id, std::string_view rest);
 // The script, and what was drawn by it.
 void remove_figure(const fs::path& script);
 

@@ -316,11 +316,10 @@ std::string page_html(const Results& results, const PageOptions& options) {
   for (const Chart& chart : all_charts(results)) charts.push_back(chart.to_json());
 
   // The policy allows nothing to be loaded, from anywhere.
-  std::string out =
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
-      "script-src "
-      "'unsafe-inline'\"/>\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
+  std::string out(kPageBeginning);
+  out +=
+      "style-src 'unsafe-inline'; script-src 'unsafe-inline'\"/>\n<meta name=\"viewport\" "
+      "content=\"width=device-width, initial-scale=1\"/>\n"
       "<title>Train short, test long</title>\n<style>\n";
   out += page_colours() + kPageStyle;
   out += fmt::format(

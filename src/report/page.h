@@ -14,6 +14,9 @@ struct PageOptions {
 // The custom properties that page.css and the charts take their colours from: light, dark and print.
 std::string page_colours();
 
+inline constexpr std::string_view kPageBeginning =
+    "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; ";
 std::string page_html(const Results& results, const PageOptions& options);
 
 }  // namespace longshot

@@ -8,16 +8,12 @@
 #include <set>
 #include <tuple>
 
+#include "base/error.h"
 #include "base/statistics.h"
 #include "report/text.h"
 
 namespace longshot {
 namespace {
-
-template <class T>
-void add_once(std::vector<T>& list, const T& value) {
-  if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
-}
 
 // True if the sliding windows of `results` have one stride for each length, e.g. half of it, rather than
 // several strides at one length.
@@ -73,34 +69,43 @@ OptionValues configuration_of(const RunRecord& run) {
   return all;
 }
 
+// How many configurations have this value of this option.
+using OptionCounts = std::map<OptionValues::value_type, size_t>;
+
 // In what a configuration differs from the others, shortly.
-std::string differences(const OptionValues& own, const std::vector<OptionValues>& all) {
+std::string differences(const OptionValues& own, const OptionCounts& counts, size_t configurations) {
   std::vector<std::string> parts;
-  for (const auto& [name, value] : own) {
+  for (const auto& option : own) {
+    const auto& [name, value] = option;
     if (name == "position" || name == "length" || name == "label" || name == "variant") continue;
-    const auto differs = [&](const OptionValues& other) {
-      const auto found = other.find(name);
-      return found == other.end() || found->second != value;
-    };
-    if (std::any_of(all.begin(), all.end(), differs)) parts.push_back(fmt::format("{} {}", name, value));
+    if (counts.at(option) < configurations) parts.push_back(fmt::format("{} {}", name, value));
   }
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 // Groups of one method and training length get labels that tell them apart.
 void tell_apart(std::span<Group> groups) {
+  std::map<std::optional<std::string>, size_t> labels, variants;
+  for (const Group& group : groups) ++labels[group.runs.front()->label], ++variants[group.runs.front()->variant];
   for (Group& group : groups) {
     const RunRecord& run = *group.runs.front();
     if (run.label) group.label = *run.label;
-    const auto same = [&](const Group& other) { return &other != &group && other.runs.front()->label == run.label; };
-    if (std::none_of(groups.begin(), groups.end(), same)) continue;
-    const auto same_variant = [&](const Group& other) {
-      return &other != &group && other.runs.front()->variant == run.variant;
-    };
-    const bool named = run.variant && std::none_of(groups.begin(), groups.end(), same_variant);
+    if (labels[run.label] == 1) continue;
+    const bool named = run.variant && variants[run.variant] == 1;
     const bool brief = !group.differs.empty() && group.differs.size() <= 40;
     group.label += fmt::format(" ({})", named ? *run.variant : brief ? group.differs : run.name);
   }
+}
+
+// By method, in their order, and training length.
+std::vector<const RunRecord*> in_order(const Results& results) {
+  std::map<std::string, size_t> rank;
+  for (const std::string& position : positions_of(results)) rank.emplace(position, rank.size());
+  std::vector<const RunRecord*> runs;
+  for (const RunRecord& run : results.runs) runs.push_back(&run);
+  std::ranges::stable_sort(runs, {},
+                           [&](const RunRecord* run) { return std::pair(rank.at(run->position), run->train_length); });
+  return runs;
 }
 
 }  // namespace
@@ -164,7 +169,9 @@ std::string Group::text() const { return fmt::format("{} trained at {}", label, 
 
 std::vector<std::string> positions_of(const Results& results) {
   std::vector<std::string> positions;
-  for (const RunRecord& run : results.runs) add_once(positions, run.position);
+  std::set<std::string> known;
+  for (const RunRecord& run : results.runs)
+    if (known.insert(run.position).second) positions.push_back(run.position);
   std::stable_partition(positions.begin(), positions.end(), [](const std::string& p) { return p == "alibi"; });
   return positions;
 }
@@ -177,24 +184,24 @@ std::vector<int64_t> train_lengths_of(const Results& results) {
 
 std::vector<Group> groups_of(const Results& results) {
   std::vector<Group> groups;
-  std::vector<OptionValues> configurations;
-  for (const std::string& position : positions_of(results))
-    for (const int64_t length : train_lengths_of(results))
-      for (const RunRecord& run : results.runs) {
-        if (run.position != position || run.train_length != length) continue;
-        OptionValues own = configuration_of(run);
-        const auto at = static_cast<size_t>(std::ranges::find(configurations, own) - configurations.begin());
-        if (at == groups.size()) {
-          groups.push_back({.position = position,
-                            .label = method_title(position),
-                            .differs = "",
-                            .train_length = length,
-                            .finished = run.finished()});
-          configurations.push_back(std::move(own));
-        }
-        groups[at].runs.push_back(&run);
-      }
-  for (size_t g = 0; g < groups.size(); ++g) groups[g].differs = differences(configurations[g], configurations);
+  std::map<OptionValues, size_t> known;
+  for (const RunRecord* run : in_order(results)) {
+    const auto [at, fresh] = known.try_emplace(configuration_of(*run), groups.size());
+    if (fresh)
+      groups.push_back({.position = run->position,
+                        .label = method_title(run->position),
+                        .differs = "",
+                        .train_length = run->train_length,
+                        .finished = run->finished()});
+    groups[at->second].runs.push_back(run);
+  }
+  require(groups.size() <= kMostGroups,
+          "{} configurations are more than the {} that can be compared. Report on fewer runs at a time.", groups.size(),
+          kMostGroups);
+  OptionCounts counts;
+  for (const auto& [options, group] : known)
+    for (const auto& option : options) ++counts[option];
+  for (const auto& [options, group] : known) groups[group].differs = differences(options, counts, known.size());
   for (size_t first = 0, last = 0; first < groups.size(); first = last) {
     const auto alike = [&](const Group& g) {
       return g.position == groups[first].position && g.train_length == groups[first].train_length;
@@ -208,26 +215,31 @@ std::vector<Group> groups_of(const Results& results) {
 std::vector<EvalProtocol> protocols_of(const Results& results) {
   const bool follows = stride_follows_length(results);
   std::vector<EvalProtocol> protocols;
+  std::set<EvalProtocol> known;
   for (const RunRecord& run : results.runs)
     for (const EvalRecord& e : run.evals) {
       const bool fixed = e.mode == WindowMode::kSliding && !follows;
-      add_once(protocols, EvalProtocol{.mode = e.mode,
-                                       .split = e.split,
-                                       .score = e.score,
-                                       .stride = fixed ? e.stride : EvalProtocol::kStrideOfLength,
-                                       .data = e.data,
-                                       .tokens = e.tokens});
+      const EvalProtocol protocol{.mode = e.mode,
+                                  .split = e.split,
+                                  .score = e.score,
+                                  .stride = fixed ? e.stride : EvalProtocol::kStrideOfLength,
+                                  .data = e.data,
+                                  .tokens = e.tokens};
+      if (known.insert(protocol).second) protocols.push_back(protocol);
     }
   std::stable_partition(protocols.begin(), protocols.end(),
                         [](const EvalProtocol& p) { return p.mode == WindowMode::kNonoverlapping; });
+  protocols.resize(std::min(protocols.size(), kMostProtocols));
   return protocols;
 }
 
 std::vector<int64_t> lengths_of(const Results& results, const EvalProtocol& protocol) {
   std::set<int64_t> lengths;
   for (const RunRecord& run : results.runs)
-    for (const EvalRecord& e : run.evals)
+    for (const EvalRecord& e : run.evals) {
       if (protocol.matches(e)) lengths.insert(e.length);
+      if (lengths.size() > kMostLengths) lengths.erase(std::prev(lengths.end()));
+    }
   return {lengths.begin(), lengths.end()};
 }
 

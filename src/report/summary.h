@@ -1,5 +1,6 @@
 // What the runs say together: seeds of one configuration averaged, protocols told apart.
 #pragma once
+#include <compare>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,7 +19,7 @@ struct EvalProtocol {
   std::optional<std::string> data{};  // hash of the split
   int64_t tokens = 0;                 // scored
 
-  bool operator==(const EvalProtocol&) const = default;
+  auto operator<=>(const EvalProtocol&) const = default;
   bool matches(const EvalRecord& eval) const;
   std::string windows() const;  // "sliding windows, stride 32"
   std::string text() const;     // that, the split, how many tokens are scored and which
@@ -54,9 +55,15 @@ struct Group {
   std::string text() const;                                        // "ALiBi trained at 64"
 };
 
-// Pointers into `results`. ALiBi first, then the order in which the methods appear; lengths rise.
+// What is more than these is no longer read by people, and findings compare everything with everything.
+inline constexpr size_t kMostGroups = 1000, kMostLengths = 200, kMostProtocols = 50;
+
+// Pointers into `results`. ALiBi first, then the order in which the methods appear; lengths rise. More than kMostGroups are
+// refused.
 std::vector<Group> groups_of(const Results& results);
-std::vector<EvalProtocol> protocols_of(const Results& results);  // the main one first: non-overlapping, if there is one
+// The main one first: non-overlapping, if there is one. Of more than kMostProtocols the first that appear.
+std::vector<EvalProtocol> protocols_of(const Results& results);
+// The shortest kMostLengths.
 std::vector<int64_t> lengths_of(const Results& results, const EvalProtocol& protocol);
 std::vector<int64_t> train_lengths_of(const Results& results);
 std::vector<std::string> positions_of(const Results& results);

@@ -142,12 +142,16 @@ std::string latex_text(const Table& table) {
   const std::string title = escape_latex(table.title);
   const bool ended = title.empty() || std::string_view(".?!").find(title.back()) != std::string_view::npos;
   const std::string caption = title + (ended ? "" : ".") + (table.note.empty() ? "" : " " + escape_latex(table.note));
-  std::string text =
-      std::string(kLatexBeginning) + latex_float(table, caption, 0, std::min(table.rows.size(), kRowsOfAPage));
+  std::string text = latex_float(table, caption, 0, std::min(table.rows.size(), kRowsOfAPage));
   for (size_t first = kRowsOfAPage; first < table.rows.size(); first += kRowsOfAPage)
     text += latex_float(table, title + (ended ? "" : ",") + " continued.", first,
                         std::min(table.rows.size(), first + kRowsOfAPage));
-  return text;
+  return latex_head(table.id, text) + text;
+}
+
+std::string latex_head(const std::string& id, std::string_view rest) {
+  return fmt::format("{}% Table {}. What follows had, as written, the CRC-32 {}.\n", kLatexBeginning, id,
+                     checksum(std::as_bytes(std::span(rest))));
 }
 
 std::vector<Table> perplexity_tables(const Results& results) {
@@ -184,8 +188,11 @@ std::vector<Table> perplexity_tables(const Results& results) {
     };
     if (std::any_of(table.rows.begin(), table.rows.end(), has_error))
       table.note += seeds ? " ±: standard deviation over seeds." : " ±: standard error over the text, of one seed.";
+    if (lengths.size() == kMostLengths) table.note += fmt::format(" No more than {} lengths are shown.", kMostLengths);
     if (!table.rows.empty()) tables.push_back(std::move(table));
   }
+  if (tables.size() == kMostProtocols)
+    tables.back().note += fmt::format(" No more than {} such tables are shown.", kMostProtocols);
   return tables;
 }
 

@@ -30,6 +30,8 @@ std::string terminal_text(const Table& table);
 std::string csv_text(const Table& table);  // RFC 4180
 std::string html_text(const Table& table);
 inline constexpr std::string_view kLatexBeginning = "% In the preamble: \\usepackage{booktabs,graphicx}\n";
+// The first two lines of ID.tex: by them a table that nobody changed or copied is known.
+std::string latex_head(const std::string& id, std::string_view rest);
 std::string latex_text(const Table& table);  // in booktabs' style, the best in bold, the note in the caption
 
 // Perplexity by method and test length, one table per protocol, seeds averaged: what eval and compare print.

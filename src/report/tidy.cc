@@ -26,10 +26,8 @@ OptionalNumber number(const OptionalCount& count) {
 class Rows {
  public:
   Rows() {
-    out_ =
-        "run,label,position,variant,train_length,seed,quantity,length,mode,stride,split,score,precision,scaling,step,"
-        "from,to,"
-        "tokens,value,standard_error,low,high\r\n";
+    out_ = kNumbersBeginning;
+    out_ += "length,mode,stride,split,score,precision,scaling,step,from,to,tokens,value,standard_error,low,high\r\n";
   }
 
   // The rows that follow are of this run.

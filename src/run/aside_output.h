@@ -1,4 +1,4 @@
-// An export on its way: a file or a directory that is written aside as OUT.tmp and takes its place whole or not at all.
+// An export on its way: a file or a directory that is written aside, in OUT.tmp/, and takes its place whole or not at all.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,7 +9,7 @@
 namespace longshot {
 
 // OUT is locked meanwhile, and refused where something is in its place: at the beginning and at the end. What was not
-// published is removed.
+// published is removed. OUT.tmp/ holds a mark beside the export: without it, it is no killed export's and stays.
 class AsideOutput {
  public:
   // A file.
@@ -21,17 +21,20 @@ class AsideOutput {
   AsideOutput(const AsideOutput&) = delete;
   AsideOutput& operator=(const AsideOutput&) = delete;
 
-  const fs::path& path() const { return aside_; }
+  const fs::path& path() const { return content_; }  // to be written
   void publish_it();
 
  private:
   enum class Kind { kFile, kDirectory };
-  AsideOutput(const fs::path& out, Kind kind);
+  AsideOutput(const fs::path& out, Kind kind, const IsName& is_ours);
+  fs::path mark() const;
   void require_free() const;
-  void remove_left(const IsName& is_ours) const;
+  bool is_content(const fs::path& path, const IsName& is_ours) const;
+  void remove_left(const IsName& is_ours);
+  void remove_aside() noexcept;
 
   Kind kind_;
-  fs::path out_, aside_;
+  fs::path out_, aside_, content_;
   DirectoryLock lock_;
   bool to_remove_ = false;  // what stands at OUT.tmp is this export's
 };

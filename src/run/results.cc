@@ -156,7 +156,7 @@ void check(const EvalRecord& e, const FieldReader& reader) {
           where);
   if (!e.loss) return;
   const double expected = std::exp(*e.loss);
-  require(std::abs(*e.perplexity - expected) <= 1e-3 * expected,
+  require(std::isfinite(expected) && std::abs(*e.perplexity - expected) <= 1e-3 * expected,
           "{}: perplexity is {:g}, but exp(loss) = exp({:g}) = {:g}", where, *e.perplexity, *e.loss, expected);
 }
 

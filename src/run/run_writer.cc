@@ -56,9 +56,11 @@ OptionalNumber RunWriter::valid_loss_at(int64_t step) const {
 }
 
 // A process killed before it had moved a checkpoint leaves a branch without any: copies of files that are still here.
+// What stands behind a symbolic link is somebody else's.
 void RunWriter::sweep_branches() const {
   for (int64_t k = 1; fs::exists(run_.abandoned(k).path()); ++k) {
     const RunDir aside = run_.abandoned(k);
+    if (fs::is_symlink(aside.path()) || fs::is_symlink(aside.checkpoints())) continue;
     if (fs::exists(aside.checkpoints()) && !checkpoint_steps(aside).empty()) continue;
     std::error_code ignored;  // of a directory that holds something else
     for (const fs::path& made : {aside.config(), aside.metrics(), aside.events(), aside.best()}) {
@@ -71,7 +73,7 @@ void RunWriter::sweep_branches() const {
 }
 
 fs::path RunWriter::begin_at(int64_t step) {
-  make_directories(run_.checkpoints());
+  make_subdirectory(run_.checkpoints());
   sweep_checkpoints(run_);
   sweep_branches();
   steps_ = checkpoint_steps(run_);
@@ -95,7 +97,8 @@ fs::path RunWriter::give_up_after(int64_t step) {
   int64_t k = 1;
   while (fs::exists(run_.abandoned(k).path())) ++k;
   const RunDir aside = run_.abandoned(k);
-  make_directories(aside.checkpoints());
+  make_subdirectory(aside.path());
+  make_subdirectory(aside.checkpoints());
   for (const auto& [from, to] :
        {std::pair(run_.config(), aside.config()), std::pair(run_.metrics(), aside.metrics())}) {
     if (fs::exists(from)) write_atomically(to, read_text(from));

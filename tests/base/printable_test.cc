@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+
 namespace longshot {
 namespace {
 
@@ -26,6 +30,13 @@ TEST(Printable, SpellsOutWhatATerminalWouldAct) {
 TEST(Printable, KeepsLinesWhereAsked) {
   EXPECT_EQ(printable("a\n\tb"), "a\\n\\x09b");
   EXPECT_EQ(printable("a\n\tb\x1b\r", true), "a\n\tb\\x1b\\x0d");
+}
+
+TEST(Printable, JsonStaysTheSameJson) {
+  const Json json{{"a\x7F", "\xC2\x9B\xE2\x80\xAE\xC3\xA9\\"}};  // NOLINT(misc-misleading-bidirectional)
+  const std::string text = printable_json(dump_json(json, 2));
+  EXPECT_EQ(text, "{\n  \"a\\u007f\": \"\\u009b\\u202e\xC3\xA9\\\\\"\n}");
+  EXPECT_EQ(parse_json(text, "it"), json);
 }
 
 TEST(Printable, ANameIsCutBetweenCharacters) {

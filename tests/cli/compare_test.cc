@@ -169,6 +169,23 @@ TEST(Compare, CanBeReportedOnWhileItRuns) {
               testing::AllOf(HasSubstr("0 of 4 trained and tested"), HasSubstr("of 4000"), HasSubstr("not begun")));
 }
 
+TEST(Compare, LinksOutOfItAreNotFollowed) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 3000);
+  make_directories(dir / "elsewhere");
+  const auto refused = [&](const fs::path& link) {
+    make_directories(link.parent_path());
+    fs::create_directory_symlink(dir / "elsewhere", link);
+    const Outcome o = longshot_run(dir, joined(compare_arguments(dir, "out")) + "--steps 3");
+    EXPECT_EQ(o.code, 1);
+    EXPECT_THAT(o.err, HasSubstr("a symbolic link is in the way"));
+    EXPECT_TRUE(fs::is_empty(dir / "elsewhere"));
+    fs::remove(link);
+  };
+  refused(dir / "out/runs");
+  refused(dir / "out/runs/alibi-L16-s1");
+}
+
 TEST(Compare, APlanNamesNoFilesElsewhere) {
   ScratchDir dir;
   write_token_set(dir / "data", 3000);

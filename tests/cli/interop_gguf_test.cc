@@ -49,6 +49,16 @@ TEST(InteropGguf, InfoShowsWhatNoImportTakes) {
   EXPECT_THAT(import.err, HasSubstr("which this program does not read"));
 }
 
+TEST(InteropGguf, KeysThatArePrintedAlikeAreOneInJson) {
+  const ScratchDir dir;
+  GgufBuilder file(fixture("mpt-f16"));
+  file.set("x.\x1b", uint32_t{1});
+  file.set("x.\\x1b", uint32_t{2});
+  const Outcome o = longshot_run(dir, "info --json " + dir.write("x.gguf", file.bytes()).string());
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(parse_json(o.out, "info")["keys"]["x.\\x1b"], 1);
+}
+
 TEST(InteropGguf, InAndOutAgain) {
   const ScratchDir dir;
   const std::string run = (dir / "run").string(), out = (dir / "x.gguf").string();

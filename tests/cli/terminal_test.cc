@@ -77,6 +77,18 @@ TEST_F(HostileNames, OfDataAndTensors) {
   clean(fmt::format("info {}", (dir_ / "x.safetensors").string()));
 }
 
+TEST(Terminal, JsonSpellsOutWhatItWouldAct) {
+  const ScratchDir dir;
+  const std::vector<float> numbers{1};
+  write_safetensors(dir / "x.safetensors", std::vector<NamedTensor>{{"\xC2\x9B"
+                                                                     "31m",
+                                                                     DType::kF32,
+                                                                     {1},
+                                                                     std::as_bytes(std::span(numbers))}});
+  const Outcome info = longshot_run(dir, "info --json " + (dir / "x.safetensors").string());
+  EXPECT_THAT(info.out, AllOf(HasSubstr("\"\\u009b31m\""), Not(HasSubstr("\xC2\x9B"))));
+}
+
 TEST_F(HostileNames, OfCheckpointsOfOthers) {
   fs::copy_file(kFixtures / "checkpoints/alibi.pt", run_ + ".pt");
   clean(fmt::format("info '{}.pt'", run_));

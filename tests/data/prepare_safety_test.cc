@@ -62,6 +62,14 @@ TEST_F(PrepareSafety, OverwriteRemovesATokenSetAndNothingElse) {
   EXPECT_THAT(refusal(c), AllOf(HasSubstr("notes.md"), HasSubstr("not replaced")));
   EXPECT_EQ(read_text(dir_ / "set/notes.md"), "mine");
 
+  fs::remove(dir_ / "set/notes.md");
+  for (const char* name :
+       {"pipe-notes.txt", "pipe-", "train.tokens.tmp.my-notes", "mine.tokens", "meta.json.documents"}) {
+    dir_.file(std::string("set/") + name, "mine");
+    EXPECT_THAT(refusal(c), AllOf(HasSubstr(name), HasSubstr("not replaced"))) << name;
+    EXPECT_TRUE(fs::remove(dir_ / "set" / name)) << "it stays";
+  }
+
   // A directory of other things.
   c.out = (dir_ / "thesis").string();
   dir_.file("thesis/chapter.tex", "text");

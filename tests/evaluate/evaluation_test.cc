@@ -168,6 +168,12 @@ TEST_F(EvaluationTest, LossesOfEveryTokenCanBeWritten) {
   EXPECT_THAT(text, testing::StartsWith("place,id,nonoverlapping_24,nonoverlapping_48\n0,"));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 961);
   EXPECT_THROW(write_losses(dir_ / "l.txt", stream(), e.losses), Error);
+
+  int asked = 0;
+  const Watch later{.should_stop = [&] { return ++asked > 1; }};
+  EXPECT_THROW(write_losses(dir_ / "l.csv", stream(), e.losses, later), Stopped);
+  EXPECT_EQ(read_text(dir_ / "l.csv"), text) << "what is there stays until the new one is whole";
+  EXPECT_FALSE(fs::exists(dir_ / "l.csv.tmp"));
 }
 
 }  // namespace

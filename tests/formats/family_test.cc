@@ -9,6 +9,7 @@
 #include "formats/hf_directory.h"
 #include "formats/oracle.h"
 #include "formats/scratch.h"
+#include "formats/torch_builder.h"
 #include "references.h"
 #include "run/import_model.h"
 #include "run/loaded_model.h"
@@ -244,6 +245,20 @@ TEST(HfDirectories, IndexAndPartsMustAgree) {
   dir.write(name, good.dump());
   fs::resize_file(dir.path() / part, 100);
   EXPECT_THAT(dir.error(), HasSubstr("Was"));
+}
+
+// Small files would be large models.
+TEST(HfDirectories, TensorsThatRepeatOneStorageAreRefused) {
+  const ScratchDir dir;
+  const auto open = [&](int tensors) {
+    std::vector<std::pair<std::string, std::string>> items;
+    const std::string storage = build::storage("FloatStorage", "0", 4096);
+    for (int i = 0; i < tensors; ++i) items.emplace_back(fmt::format("t{}", i), build::tensor(storage, 0, {4096}, {1}));
+    dir.write("pytorch_model.bin", build::torch_zip(build::dict(items), {{"0", std::string(size_t{4} * 4096, '\0')}}));
+    open_hf_tensors(dir / ".");
+  };
+  EXPECT_NO_THROW(open(2)) << "tied";
+  EXPECT_THAT(error_of([&] { open(4); }), HasSubstr("they repeat what it holds"));
 }
 
 TEST(HfDirectories, NumbersThatAreNotFiniteAreNamed) {

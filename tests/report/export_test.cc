@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "base/error.h"
+#include "report/figures.h"
 #include "report/many.h"
 #include "report/report.h"
 #include "report/table.h"
@@ -31,6 +32,7 @@ TEST(Latex, ATableInBooktabsStyle) {
   table.rows[0][1].best = true;
   table.rows[1][2].text = "0.50 ± 0.02";
   EXPECT_EQ(latex_text(table), R"(% In the preamble: \usepackage{booktabs,graphicx}
+% Table cost. What follows had, as written, the CRC-32 d32a8f3e.
 \begin{table}
   \centering
   \caption{What it costs. Lower is better.}
@@ -51,7 +53,7 @@ TEST(Latex, ATableOfManyRowsGoesOnOverPages) {
   Table table{.id = "long", .title = "Many", .note = "", .header = {"n"}, .rows = {}};
   for (int i = 0; i < 41; ++i) table.rows.push_back({count_cell(i)});
   const std::string text = latex_text(table);
-  EXPECT_EQ(text.find("\\begin{table}"), text.find('\n') + 1);
+  EXPECT_EQ(text.find("\\begin{table}"), text.find('\n', text.find('\n') + 1) + 1);
   const std::string rest = text.substr(text.rfind("\\begin{table}"));
   EXPECT_THAT(rest, AllOf(HasSubstr("\\caption{Many, continued.}"), Not(HasSubstr("\\label")),
                           HasSubstr("    n \\\\\n"), HasSubstr("\\midrule\n    40 \\\\\n    \\bottomrule")));
@@ -79,7 +81,7 @@ TEST(Latex, HostileNamesStayInTheirCells) {
     SCOPED_TRACE(path);
     EXPECT_THAT(text, AllOf(Not(HasSubstr("\\input")), HasSubstr("\\toprule")));
     int depth = 0, tabulars = 0;
-    for (size_t i = text.find('\n'); i < text.size(); ++i) {
+    for (size_t i = text.find("\\begin{table}"); i < text.size(); ++i) {
       if (text[i] == '\\') {
         tabulars += text.compare(i, 13, "\\end{tabular}") == 0 ? 1 : 0;
         if (std::string_view("&%_#${}\\").find(text[i + 1]) != std::string_view::npos) ++i;
@@ -198,23 +200,34 @@ TEST(ReportDirectory, HoldsTablesAndNumbersAndTheRunKnowsThem) {
   fs::remove_all(dir);
 }
 
+// Of what is no longer written, files as a report wrote them go; a copy under another name and a changed text stay.
 TEST(ReportDirectory, WhatAnEarlierReportLeftGoesAndWhatOthersPutThereStays) {
   const fs::path dir = fs::temp_directory_path() / fmt::format("longshot-again-{}", ::getpid());
   const ExperimentDir names(dir);
   const ReportOptions no_gnuplot{.gnuplot = "no-such-gnuplot"};
   const ReportFiles earlier = write_report(many_results(2, 2), dir, no_gnuplot);
-  fs::copy_file(earlier.tables.front(), names.tables() / "old.tex");
-  fs::copy_file(earlier.figures.front(), names.figures() / "old.gp");
-  for (const char* drawn : {"old.svg", "mine.svg"}) write_atomically(names.figures() / drawn, "<svg/>");
-  write_atomically(names.figures() / "mine.gp", "plot sin(x)\n");
-  write_atomically(names.tables() / "mine.tex", "\\begin{table}\n");
+  const auto script = [&](const char* id) { return names.figures() / fmt::format("{}.gp", id); };
+  const auto table = [&](const char* id) { return names.tables() / fmt::format("{}.tex", id); };
+  const std::string plot = "plot sin(x)\n", tabular = "\\begin{table}\n";
+  write_atomically(script("old"), script_head("old", plot) + plot);
+  write_atomically(table("old"), latex_head("old", tabular) + tabular);
+  fs::copy_file(earlier.figures.front(), script("copy"));
+  fs::copy_file(earlier.tables.front(), table("copy"));
+  write_atomically(script("changed"), script_head("changed", plot) + "set grid\n" + plot);
+  write_atomically(table("changed"), latex_head("changed", tabular) + "\\small\n" + tabular);
+  write_atomically(script("mine"), plot);
+  write_atomically(table("mine"), tabular);
+  for (const char* id : {"old", "copy", "changed", "mine"})
+    write_atomically(script(id).replace_extension(".svg"), "<svg/>");
   const ReportFiles files = write_report(many_results(2, 2), dir, no_gnuplot);
   for (const fs::path& file : files.tables) EXPECT_TRUE(fs::exists(file)) << file;
   for (const fs::path& file : files.figures) EXPECT_TRUE(fs::exists(file)) << file;
-  EXPECT_FALSE(fs::exists(names.tables() / "old.tex"));
-  for (const char* left : {"old.gp", "old.svg"}) EXPECT_FALSE(fs::exists(names.figures() / left));
-  for (const char* mine : {"mine.gp", "mine.svg"}) EXPECT_TRUE(fs::exists(names.figures() / mine));
-  EXPECT_TRUE(fs::exists(names.tables() / "mine.tex"));
+  for (const char* id : {"old", "copy", "changed", "mine"}) {
+    const bool stays = id != std::string("old");
+    EXPECT_EQ(fs::exists(script(id)), stays) << id;
+    EXPECT_EQ(fs::exists(script(id).replace_extension(".svg")), stays) << id;
+    EXPECT_EQ(fs::exists(table(id)), stays) << id;
+  }
   fs::remove_all(dir);
 }
 

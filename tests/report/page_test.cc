@@ -185,6 +185,16 @@ class ReportFilesTest : public testing::Test {
   fs::path dir_;
 };
 
+template <class Action>
+std::string error_of(Action action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
 TEST_F(ReportFilesTest, FiguresAreDrawn) {
   if (std::system("gnuplot --version > /dev/null 2>&1") != 0)
     GTEST_SKIP() << "gnuplot is not installed: figures were NOT tested";
@@ -222,6 +232,35 @@ TEST_F(ReportFilesTest, FiguresOfAMethodWithAnOddName) {
   const ReportFiles files = write_report(results, dir_);
   EXPECT_THAT(files.notes, testing::IsEmpty());
   for (const fs::path& file : files.figures) EXPECT_TRUE(fs::exists(file)) << file;
+}
+
+TEST_F(ReportFilesTest, WhatGnuplotSaysGoesIntoNoFile) {
+  const Chart chart = grid_chart(sample_results());
+  write_atomically(dir_ / "victim", "precious");
+  fs::create_symlink("victim", dir_ / (chart.id + ".gp.log"));
+  const FigureFiles made = write_figures({chart}, dir_, "cat");  // which knows no option -d
+  EXPECT_THAT(made.note, testing::AllOf(HasSubstr("cat failed on grid.gp"), HasSubstr("invalid option")));
+  EXPECT_EQ(read_text(dir_ / "victim"), "precious");
+  EXPECT_TRUE(fs::is_symlink(dir_ / (chart.id + ".gp.log")));
+}
+
+TEST_F(ReportFilesTest, NothingOfOthersIsReplaced) {
+  const ReportOptions no_gnuplot{.gnuplot = "no-such-gnuplot"};
+  for (const char* name :
+       {"report.html", "results.csv", "tables/configurations.tex", "figures/grid.gp", "figures/grid.pdf"}) {
+    make_directories((dir_ / name).parent_path());
+    write_atomically(dir_ / name, "mine");
+    EXPECT_THAT(error_of([&] { write_report(sample_results(), dir_, no_gnuplot); }),
+                testing::AllOf(HasSubstr(name), HasSubstr("Move it away")))
+        << name;
+    EXPECT_EQ(read_text(dir_ / name), "mine") << name;
+    fs::remove(dir_ / name);
+    const bool nothing = std::ranges::none_of(fs::recursive_directory_iterator(dir_),
+                                              [](const fs::directory_entry& e) { return e.is_regular_file(); });
+    EXPECT_TRUE(nothing) << name << ": refused before anything is written";
+  }
+  write_report(sample_results(), dir_, no_gnuplot);
+  EXPECT_NO_THROW(write_report(sample_results(), dir_, no_gnuplot)) << "over its own";
 }
 
 TEST_F(ReportFilesTest, FiguresGoNowhereElse) {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "base/error.h"
 #include "report/charts.h"
+#include "report/many.h"
 #include "report/sample.h"
 #include "report/table.h"
 #include "report/tables.h"
@@ -52,6 +54,28 @@ TEST(Summary, GroupsAndProtocolsOfTheSample) {
   EXPECT_EQ(protocols[0].mode, WindowMode::kNonoverlapping);
   EXPECT_EQ(protocols[1].text(), "sliding windows, stride 32, valid split, 98304 tokens, the same at every length");
   EXPECT_THAT(lengths_of(results, protocols[1]), ElementsAre(64, 128, 256, 512, 1024));
+}
+
+TEST(Summary, WhatIsNoLongerReadByPeopleIsLeftOutOrRefused) {
+  Results results = many_results(1, 1);
+  const RunRecord run = results.runs.front();
+  results.runs.clear();
+  for (size_t i = 0; i < kMostGroups; ++i) {
+    results.runs.push_back(run);
+    results.runs.back().name = results.runs.back().label.emplace(fmt::format("run-{}", i));
+    for (EvalRecord& e : results.runs.back().evals) e.length = e.stride = 64 + static_cast<int64_t>(i);
+  }
+  EXPECT_EQ(groups_of(results).size(), kMostGroups);
+  const Table table = perplexity_tables(results).front();
+  EXPECT_EQ(table.header.size(), 2 + kMostLengths);
+  EXPECT_EQ(table.header.back(), fmt::format("{}", 63 + kMostLengths));
+  EXPECT_EQ(table.rows.size(), kMostLengths) << "of runs that have none of these lengths there is no row";
+  EXPECT_THAT(table.note, HasSubstr("No more than"));
+  for (size_t i = 0; i < results.runs.size(); ++i)
+    for (EvalRecord& e : results.runs[i].evals) e.tokens = static_cast<int64_t>(i + 1);
+  EXPECT_EQ(protocols_of(results).size(), kMostProtocols);
+  results.runs.push_back(run);
+  EXPECT_THROW(groups_of(results), Error);
 }
 
 TEST(Summary, AStrideThatFollowsTheLengthIsOneProtocol) {

@@ -10,6 +10,7 @@
 #include "context.h"
 #include "renameat2.h"
 #include "run/loaded_model.h"
+#include "run/run_writer.h"
 #include "train/support.h"
 
 namespace longshot {
@@ -212,6 +213,23 @@ TEST(Checkpoint, NumbersThatAreNotFiniteAreNotSaved) {
     s.moments[0] = 0;
   }
   EXPECT_EQ(read_text(s.path / kModelFile), before);
+}
+
+TEST(Checkpoint, ALinkOutOfTheRunIsNotFollowed) {
+  ScratchDir dir;
+  const RunDir run(dir / "run");
+  const auto begin = [&] { RunWriter(run).begin_at(0); };
+  make_directories(dir / "elsewhere/step-00000001.tmp");
+  make_directories(run.path());
+  fs::create_directory_symlink(dir / "elsewhere", run.checkpoints());
+  EXPECT_THAT(error_of(begin), testing::HasSubstr("a symbolic link is in the way"));
+  EXPECT_TRUE(fs::exists(dir / "elsewhere/step-00000001.tmp"));
+
+  fs::remove(run.checkpoints());
+  fs::create_directory_symlink(dir / "elsewhere", run.abandoned(1).path());
+  dir.write("elsewhere/config.toml", "of another run");
+  EXPECT_NO_THROW(begin());
+  EXPECT_EQ(read_text(dir / "elsewhere/config.toml"), "of another run");
 }
 
 TEST(Checkpoint, LeftOversOfKilledSavesAreSweptAndNothingElse) {

@@ -240,9 +240,26 @@ TEST(ExportGguf, NothingOfOthersIsReplaced) {
   dir.write("new/x.gguf", "mine");
   EXPECT_THAT(error_of([&] { export_gguf(request); }), HasSubstr("is there already"));
   EXPECT_EQ(read_text(request.out), "mine");
+  fs::remove(request.out);
+  dir.write("new/x.gguf.tmp", "mine too");
+  EXPECT_THAT(error_of([&] { export_gguf(request); }), HasSubstr("Move it away"));
+  EXPECT_EQ(read_text(dir / "new/x.gguf.tmp"), "mine too");
   fs::remove_all(dir / "new");
+  make_directories(dir / "new/x.gguf.tmp");
+  dir.write("new/x.gguf.tmp/.longshot-export", "");
+  dir.write("new/x.gguf.tmp/export", "what a killed export left");
   EXPECT_NO_THROW(export_gguf(request));
   EXPECT_EQ(std::distance(fs::directory_iterator(dir / "new"), {}), 1);
+}
+
+TEST(ExportGguf, WhatComesIntoItsPlaceMeanwhileStays) {
+  const ScratchDir dir;
+  make_run(dir / "run", model_with({}));
+  GgufExport request{.run = dir / "run", .out = dir / "x.gguf"};
+  request.watch.on_progress = [&](double) { dir.write("x.gguf", "mine"); };
+  EXPECT_THAT(error_of([&] { export_gguf(request); }), HasSubstr("is there already"));
+  EXPECT_EQ(read_text(request.out), "mine");
+  EXPECT_FALSE(fs::exists(dir / "x.gguf.tmp"));
 }
 
 TEST(ExportGguf, AStopOrAFullDiskLeavesNothing) {

@@ -99,12 +99,22 @@ TEST(ExportHf, NothingOfOthersIsReplaced) {
   EXPECT_THAT(error(), HasSubstr("is there already"));
   EXPECT_EQ(read_text(dir / "hf/mine.txt"), "kept");
   fs::remove_all(dir / "hf");
-  fs::create_directory(dir / "hf.tmp");
-  dir.write("hf.tmp/mine.txt", "kept");
-  EXPECT_THAT(error(), HasSubstr("Move it away"));
-  EXPECT_EQ(read_text(dir / "hf.tmp/mine.txt"), "kept");
-  fs::remove(dir / "hf.tmp/mine.txt");
-  dir.write("hf.tmp/model.safetensors", "what a killed export left");
+  for (const char* name : {"mine.txt", "config.json", "export/config.json"}) {  // no mark of ours beside it
+    make_directories((dir / "hf.tmp" / name).parent_path());
+    dir.write(std::string("hf.tmp/") + name, "kept");
+    EXPECT_THAT(error(), HasSubstr("Move it away")) << name;
+    EXPECT_EQ(read_text(dir / "hf.tmp" / name), "kept");
+    fs::remove_all(dir / "hf.tmp");
+  }
+  make_directories(dir / "hf.tmp/export");
+  dir.write("hf.tmp/.longshot-export", "");
+  dir.write("hf.tmp/export/model.safetensors", "what a killed export left");
+  dir.write("hf.tmp/export/config.json.tmp", "{");
+  for (const char* name : {"export/README.md.tmp.my-notes", "export/mine.txt", "mine.txt"}) {
+    dir.write(std::string("hf.tmp/") + name, "kept");
+    EXPECT_THAT(error(), HasSubstr("Move it away")) << name;
+    EXPECT_TRUE(fs::remove(dir / "hf.tmp" / name)) << "it stays";
+  }
   EXPECT_NO_THROW(export_hf({.run = dir / "run", .out = dir / "hf"}));
   EXPECT_FALSE(fs::exists(dir / "hf.tmp"));
 }

@@ -101,6 +101,7 @@ TEST(Results, FieldsMustAgree) {
   };
   EXPECT_THAT(changed([](Results& r) { r.runs[1].evals[0].perplexity = 99; }),
               HasSubstr("perplexity is 99, but exp(loss)"));
+  EXPECT_THAT(changed([](Results& r) { r.runs[1].evals[0].loss = 800; }), HasSubstr("but exp(loss) = exp(800) = inf"));
   EXPECT_THAT(changed([](Results& r) { r.runs[1].evals[0].perplexity = {}; }),
               HasSubstr("one of loss and perplexity is null"));
   EXPECT_THAT(changed([](Results& r) { r.runs[1].evals[0].stride = 8; }),
