@@ -331,7 +331,9 @@ TEST(TokenizerJson, OtherPreTokenizers) {
   JsonTree json = trained_json();
   const auto pieces = [&](const JsonTree& pre, std::string_view text) {
     Pretokenizer::Pieces out, scratch;
-    Pretokenizer::from_json(pre, "x").split(text, out, scratch);
+    const Watch watch;
+    PatternBudget budget(watch);
+    Pretokenizer::from_json(pre, "x").split(text, out, scratch, budget);
     return std::vector<std::string>(out.begin(), out.end());
   };
   const JsonTree bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
@@ -430,6 +432,79 @@ TEST(TokenizerJson, WhatIsNotSupportedIsNamed) {
                 j["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", "("}}}};
               }),
               HasSubstr("pattern is wrong"));
+}
+
+TEST(TokenizerJson, WhatCostsMoreThanItsSizeIsRefused) {
+  const auto with = [](const std::function<void(JsonTree&)>& change) {
+    JsonTree json = trained_json();
+    change(json);
+    return error_of([&] { hf_tokenizer(json.dump(), "t.json"); });
+  };
+  const auto replace = [](const std::string& from, const std::string& to) {
+    return JsonTree{{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
+  };
+  const auto steps = [](const char* type, const char* members, size_t count, const JsonTree& step) {
+    return JsonTree{{"type", type}, {members, std::vector<JsonTree>(count, step)}};
+  };
+  const auto normalizers = [&](size_t count, const JsonTree& step) {
+    return with([&](JsonTree& j) { j["normalizer"] = steps("Sequence", "normalizers", count, step); });
+  };
+  EXPECT_EQ(normalizers(1, replace("a", std::string(16, 'a'))), "");
+  EXPECT_THAT(normalizers(2, replace("a", std::string(16, 'a'))), HasSubstr("256 times as long"));
+  EXPECT_EQ(normalizers(16, replace("aa", "b")), "");
+  EXPECT_THAT(normalizers(17, replace("aa", "b")), HasSubstr("more than 16 steps"));
+  EXPECT_THAT(normalizers(16, {{"type", "NFC"}}), HasSubstr("times as long"));
+  const auto pretokenizers = [&](size_t count) {
+    return with([&](JsonTree& j) {
+      j["pre_tokenizer"] = steps("Sequence", "pretokenizers", count, {{"type", "Digits"}});
+    });
+  };
+  EXPECT_EQ(pretokenizers(16), "");
+  EXPECT_THAT(pretokenizers(17), HasSubstr("more than 16 steps"));
+  const auto metaspace = [&](const std::string& replacement) {
+    return with([&](JsonTree& j) {
+      j["normalizer"] = replace("a", "bb");
+      j["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", replacement}};
+    });
+  };
+  EXPECT_EQ(metaspace("\u2581"), "");
+  EXPECT_THAT(metaspace(std::string(1000, '_')), HasSubstr("and Metaspace can make a text 2000 times as long"));
+  const auto added = [&](size_t bytes, bool special) {
+    return with([&](JsonTree& j) {
+      const size_t id = j["model"]["vocab"].size();
+      j["added_tokens"].push_back({{"id", id}, {"content", std::string(bytes, 'x')}, {"special", special}});
+    });
+  };
+  EXPECT_EQ(added(512, false), "");
+  EXPECT_EQ(added(20'000, true), "");
+  EXPECT_THAT(added(20'000, false), HasSubstr("has 20000 bytes; at most 512"));
+}
+
+TEST(TokenizerJson, AStopIsHeededInsideOfAText) {
+  for (const JsonTree& added :
+       {JsonTree::array(), JsonTree::array({{{"id", 300}, {"content", "xyz"}, {"special", false}}})}) {
+    JsonTree json = trained_json();
+    for (JsonTree token : added) {
+      token["id"] = json["model"]["vocab"].size();
+      json["added_tokens"].push_back(token);
+    }
+    const auto tokenizer = hf_tokenizer(json.dump(), "x");
+    int asked = 0;
+    const Watch watch{.should_stop = [&] { return ++asked > 3; }};
+    EXPECT_EQ(tokenizer->encode("short", watch), tokenizer->encode("short"));
+    EXPECT_THROW(tokenizer->encode(std::string(1 << 20, 'x'), watch), Stopped);
+    EXPECT_EQ(asked, 4);
+  }
+}
+
+// Unicode's composition a part at a time.
+TEST(TokenizerJson, LongTextsAreComposedAsShortOnes) {
+  JsonTree json = trained_json();
+  json["normalizer"] = {{"type", "NFC"}};
+  const auto tokenizer = hf_tokenizer(json.dump(), "x");
+  std::string text, composed;
+  while (text.size() < (5 << 19)) text += "e\u0301o\u0308 \u1112\u1161\u11ab", composed += "\u00e9\u00f6 \ud55c";
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), composed);
 }
 
 }  // namespace
