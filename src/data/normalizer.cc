@@ -14,12 +14,17 @@ constexpr size_t kMostSteps = 16;
 constexpr double kNfcGrowth = 3;
 constexpr size_t kNfcPart = 1 << 20;
 
-// In front of a character of ASCII the text can be cut: it composes with nothing before it.
+// Characters of ASCII and those from U+4000 to U+9FFF compose with nothing before them.
+bool begins_part(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte < 0x80 || (byte >= 0xE4 && byte <= 0xE9);
+}
+
 std::string nfc_in_parts(std::string_view text, const Watch& watch) {
   std::string out;
   while (!text.empty()) {
     size_t end = std::min(kNfcPart, text.size());
-    while (end < text.size() && static_cast<signed char>(text[end]) < 0) ++end;
+    while (end < text.size() && !begins_part(text[end])) ++end;
     out += nfc(text.substr(0, end));
     text.remove_prefix(end);
     if (watch.should_stop()) throw Stopped();
