@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json_problem.h"
+#include "base/printable.h"
 
 namespace longshot {
 namespace {
@@ -86,14 +88,7 @@ class Builder : public nlohmann::json_sax<Value> {
   }
 
   [[noreturn]] bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& e) override {
-    // "[json.exception...] parse error at line 1, column 9: syntax error ... - invalid literal; last read: '...'"
-    std::string_view why = e.what();
-    for (const char* until : {"] ", ", column ", ": "}) {
-      if (const size_t at = why.find(until); at != std::string_view::npos)
-        why.remove_prefix(at + std::string_view(until).size());
-    }
-    why = why.substr(0, why.find("; last read: "));
-    refuse(fmt::format("not valid JSON: {}", why.substr(0, 2 * kLongestQuote)), position);
+    refuse(fmt::format("not valid JSON: {}", json_problem(e.what())), position);
   }
 
  private:
@@ -175,6 +170,20 @@ std::string dump(const Value& value, int indent) {
 }
 
 }  // namespace
+
+// "[json.exception...] parse error at line 1, column 9: syntax error ... - invalid literal; last read: '...'", or
+// "[json.exception...] type must be string, but is null"
+std::string json_problem(std::string_view what) {
+  what = what.substr(0, what.find("; last read: "));
+  const auto skip = [&](std::string_view until) {
+    const size_t at = what.find(until);
+    if (at != std::string_view::npos) what.remove_prefix(at + until.size());
+    return at != std::string_view::npos;
+  };
+  skip("] ");
+  if (skip(", column ")) skip(": ");
+  return printable(what.substr(0, 2 * kLongestQuote));
+}
 
 Json parse_json(std::string_view text, const std::string& origin, const JsonLimits& limits) {
   return Builder<Json>(text, origin, limits).run();

@@ -55,7 +55,8 @@ class GenerateCommand : public Command {
   }
 
   int answer(ModelSession& session, const std::string& text) {
-    const std::vector<int32_t> prompt = session.loaded.required_tokenizer().encode(text);
+    const std::vector<int32_t> prompt =
+        session.loaded.required_tokenizer().encode(text, {.should_stop = stop_requested});
     print_heading(session.loaded, prompt);
     if (unbounded_.on) return stream(session, text, prompt);
     GenerationCallbacks callbacks;

@@ -19,6 +19,7 @@ namespace {
 constexpr int64_t kCountedTokens = 20'000'000;  // of a split, for the most frequent tokens
 constexpr size_t kFrequent = 12;
 constexpr int64_t kSample = 60;
+constexpr size_t kLongestSample = 4096;  // bytes
 
 struct Frequent {
   int32_t id;
@@ -58,10 +59,14 @@ std::string data_hash(const TokenFile& file) {
   return fmt::format("{:016x}", hash);
 }
 
+// The first tokens, fewer where they are long.
 std::string sample(const TokenFile& file, const Tokenizer& tokenizer) {
   std::vector<int32_t> ids(static_cast<size_t>(std::min(file.size(), kSample)));
   file.read(0, ids);
-  return tokenizer.decode(ids);
+  std::string text;
+  for (size_t n = 1; n <= ids.size() && text.size() <= kLongestSample; ++n)
+    text = tokenizer.decode(std::span(ids).first(n));
+  return text.size() <= kLongestSample ? printable(text) : shown(text);
 }
 
 // A number that is 0 where it is not known.
@@ -80,11 +85,11 @@ Json split_json(const TokenFile& file, const Tokenizer* tokenizer) {
   Json frequent = Json::array();
   for (const auto& [id, count] : most_frequent(file)) {
     Json entry{{"id", id}, {"count", count}};
-    if (tokenizer) entry["token"] = printable(tokenizer->token(id));
+    if (tokenizer) entry["token"] = shown(tokenizer->token(id));
     frequent.push_back(entry);
   }
   json["frequent"] = frequent;
-  if (tokenizer) json["sample"] = printable(sample(file, *tokenizer));
+  if (tokenizer) json["sample"] = sample(file, *tokenizer);
   return json;
 }
 
@@ -108,14 +113,14 @@ void print_split(const std::string& name, const Json& split) {
 Json tokenizer_json(const Tokenizer& tokenizer) {
   return {{"name", tokenizer.name()},
           {"vocab_size", tokenizer.vocab_size()},
-          {"start", printable(tokenizer.token(tokenizer.start_id()))},
+          {"start", shown(tokenizer.token(tokenizer.start_id()))},
           {"file", tokenizer.file_name()},
           {"hash", fmt::format("{:016x}", tokenizer.hash())}};
 }
 
 void print_tokenizer(const Tokenizer& tokenizer) {
   fmt::print("tokenizer: {}, {} entries, starts with '{}', hash {:016x}\n", tokenizer.name(), tokenizer.vocab_size(),
-             printable(tokenizer.token(tokenizer.start_id())), tokenizer.hash());
+             shown(tokenizer.token(tokenizer.start_id())), tokenizer.hash());
 }
 
 bool is_tokenizer_file(const fs::path& path) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "data/gpt2_split.h"
 #include "data/utf8.h"
 
@@ -99,9 +100,21 @@ void read_added(const JsonTree& json, const Vocabulary& vocabulary, BpeModel& bp
     const bool normalised = stated.value("normalized", true) && !bpe.normalizer.empty();
     const std::string text = normalised ? bpe.normalizer.apply(token.text) : token.text;
     require(!text.empty(), "{}: the added token {} is empty once it is normalised", origin, token.id);
+    require(text.size() <= PrefixTree::kLongest,
+            "{}: the added token '{}' has {} bytes; at most {} are looked for in text", origin, shown(text),
+            text.size(), PrefixTree::kLongest);
     (normalised ? bpe.added : bpe.raw_added).insert(text, token.id);
     bpe.added_span |= gpt2::last_cut(token.text, [](gpt2::Kind kind) { return kind != gpt2::Kind::kSpace; }) > 0;
   }
+}
+
+// A text does not grow beyond measure before it is cut.
+void check_growth(const BpeModel& bpe, const std::string& origin) {
+  constexpr double kMost = 16;
+  const auto& metaspace = bpe.pretokenizer.metaspace();
+  const double growth = bpe.normalizer.growth() * (metaspace ? static_cast<double>(metaspace->replacement.size()) : 1);
+  require(growth <= kMost, "{}: the normalizer{} can make a text {:.0f} times as long; at most {:.0f} times is taken",
+          origin, metaspace ? " and Metaspace" : "", growth, kMost);
 }
 
 // Whether no merge has `space` behind anything but another one.
@@ -134,6 +147,7 @@ BpeModel read_bpe_model(const JsonTree& json, const Vocabulary& vocabulary, cons
                .symbols = bytes ? read_bytes(tokens, model, origin) : read_characters(tokens, model, origin),
                .merges = BpeMerges(merges),
                .ignore_merges = model.value("ignore_merges", false)};
+  check_growth(bpe, origin);
   if (!bytes) {
     bpe.space = bpe.pretokenizer.metaspace() ? bpe.pretokenizer.metaspace()->replacement : bpe.normalizer.space();
     bpe.space_begins = !bpe.ignore_merges && begins_pieces(bpe.space, tokens, merges);

@@ -20,13 +20,14 @@ class BpeEncoder : public Encoder {
   explicit BpeEncoder(const BpeModel& model) : model_(model) {}
 
   void append(std::string_view text, std::vector<int32_t>& ids) override {
+    PatternBudget budget(watch());
     around(model_.raw_added, text, ids, [&](std::string_view part) {
       const bool first = part.data() == text.data();
-      if (model_.normalizer.empty()) return append_plain(part, first, ids);
-      normalised_ = model_.normalizer.apply(part);
+      if (model_.normalizer.empty()) return append_plain(part, first, ids, budget);
+      normalised_ = model_.normalizer.apply(part, watch());
       const char* begin = normalised_.data();
       around(model_.added, normalised_, ids,
-             [&](std::string_view plain) { append_plain(plain, first && plain.data() == begin, ids); });
+             [&](std::string_view plain) { append_plain(plain, first && plain.data() == begin, ids, budget); });
     });
   }
 
@@ -37,6 +38,7 @@ class BpeEncoder : public Encoder {
     size_t plain = 0;
     for (size_t at = 0; !added.empty() && at < text.size();) {
       const auto [id, length] = added.longest(text.substr(at));
+      passed(1);
       if (id < 0) {
         ++at;
         continue;
@@ -48,7 +50,7 @@ class BpeEncoder : public Encoder {
     if (plain < text.size()) other(text.substr(plain));
   }
 
-  void append_plain(std::string_view text, bool first, std::vector<int32_t>& ids) {
+  void append_plain(std::string_view text, bool first, std::vector<int32_t>& ids, PatternBudget& budget) {
     if (text.empty()) return;
     // Text that goes on starts with a space (cut()), so the prefix stands only in front of a document.
     if (model_.pretokenizer.add_prefix_space() && text[0] != ' ') {
@@ -69,7 +71,7 @@ class BpeEncoder : public Encoder {
         p = next;
       }
     } else {
-      model_.pretokenizer.split(text, pieces_, scratch_pieces_);
+      model_.pretokenizer.split(text, pieces_, scratch_pieces_, budget);
       for (const std::string_view piece : pieces_) append_words(piece, ids);
     }
   }
@@ -87,9 +89,12 @@ class BpeEncoder : public Encoder {
   }
 
   void append_piece(std::string_view piece, std::vector<int32_t>& ids) {
+    passed(piece.size());
     if (piece.size() > kLongestCached) {
-      for (; piece.size() > kLongestPiece; piece.remove_prefix(kLongestPiece))
+      for (; piece.size() > kLongestPiece; piece.remove_prefix(kLongestPiece)) {
         merge(piece.substr(0, kLongestPiece), ids);
+        passed(kLongestPiece);
+      }
       return merge(piece, ids);
     }
     if (piece.size() == 1 && !model_.symbols.characters_first) return ids.push_back(model_.symbols.byte(piece[0]));

@@ -112,6 +112,9 @@ Index read_legacy(Cursor& at, const std::string& name) {
 
 fs::path with_suffix(fs::path prefix, const char* suffix) { return prefix += suffix; }
 
+// Bytes of text decoded at once, and at most: so many, and for each id. Words of English have 5.
+constexpr size_t kDecoded = 1 << 20, kFreeText = 64 << 20, kBytesPerId = 256;
+
 class DecodedText : public TextInput {
  public:
   DecodedText(const TokenFile& ids, const Tokenizer& tokenizer) : ids_(ids), tokenizer_(tokenizer) {}
@@ -130,17 +133,28 @@ class DecodedText : public TextInput {
  private:
   bool decode_more() {
     if (at_ == ids_.size()) return false;
-    block_.resize(static_cast<size_t>(std::min<int64_t>(ids_.size() - at_, 1 << 16)));
-    ids_.read(at_, block_);
-    const bool inside_line = at_ > 0 && !text_.ends_with('\n') && block_[0] != ids_.start_id();
-    at_ += static_cast<int64_t>(block_.size());
-    text_ = (inside_line ? " " : "") + tokenizer_.decode(block_);
+    bool inside_line = at_ > 0 && !text_.ends_with('\n');
+    text_.clear();
     used_ = 0;
+    while (at_ < ids_.size() && text_.size() < kDecoded) {
+      block_.resize(static_cast<size_t>(std::min<int64_t>(ids_.size() - at_, 64)));
+      ids_.read(at_, block_);
+      at_ += static_cast<int64_t>(block_.size());
+      const size_t before = text_.size();
+      if (inside_line && block_[0] != ids_.start_id()) text_ += ' ';
+      text_ += tokenizer_.decode(block_);
+      inside_line = !text_.ends_with('\n');
+      decoded_ += text_.size() - before;
+    }
+    require(decoded_ <= kFreeText + kBytesPerId * static_cast<uint64_t>(at_),
+            "{}: its first {} ids stand for {} bytes of text; at most {} for each and {} MiB more are taken",
+            ids_.path().string(), at_, decoded_, kBytesPerId, kFreeText >> 20);
     return true;
   }
   const TokenFile& ids_;
   const Tokenizer& tokenizer_;
-  int64_t at_ = 0;  // ids decoded
+  int64_t at_ = 0;        // ids decoded
+  uint64_t decoded_ = 0;  // bytes of all their text
   std::vector<int32_t> block_;
   std::string text_;  // of the block
   size_t used_ = 0;

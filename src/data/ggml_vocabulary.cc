@@ -14,7 +14,9 @@
 namespace longshot {
 namespace {
 
-constexpr size_t kLongestPiece = 512;  // bytes; a piece is looked at in every two parts
+constexpr size_t kLongestPiece = 512;    // bytes; a piece is looked at in every two parts
+constexpr size_t kMergesPerToken = 32;   // bytes of merges for each byte of tokens; Llama 2's have 5
+constexpr size_t kFreeMerges = 1 << 20;  // and so many more
 constexpr const char* kSpace = "\u2581";
 
 JsonTree byte_level(bool regex) {
@@ -46,6 +48,7 @@ std::vector<Cut> cuts() {
 
 // What a pre-tokenizer does, without what it says of offsets.
 JsonTree without_offsets(JsonTree pre) {
+  if (!pre.is_object()) return pre;
   pre.erase("trim_offsets");
   if (pre.contains("pretokenizers")) {
     for (JsonTree& part : pre["pretokenizers"]) part.erase("trim_offsets");
@@ -174,16 +177,24 @@ JsonTree added_tokens(const GgmlVocabulary& v) {
 }
 
 // Every two pieces whose joined text is one, of whatever type, the best score first.
-JsonTree merges_of_scores(const GgmlVocabulary& v, const std::unordered_map<std::string_view, size_t>& ids) {
+JsonTree merges_of_scores(const GgmlVocabulary& v, const std::unordered_map<std::string_view, size_t>& ids,
+                          const std::string& origin) {
   struct Joined {
     size_t id, left;  // bytes of the left part
   };
   std::vector<Joined> all;
+  size_t bytes = 0, most = kFreeMerges;
+  for (const std::string& token : v.tokens) most += kMergesPerToken * token.size();
   for (size_t id = 0; id < v.tokens.size(); ++id) {
     const std::string_view text = v.tokens[id];
     for (size_t left = 1; left < text.size(); ++left) {
-      if (ids.contains(text.substr(0, left)) && ids.contains(text.substr(left))) all.push_back({id, left});
+      if (!ids.contains(text.substr(0, left)) || !ids.contains(text.substr(left))) continue;
+      all.push_back({id, left});
+      bytes += text.size();
     }
+    require(bytes <= most,
+            "{}: the tokens can be made of each other in so many ways that their merges have more than {} bytes",
+            origin, most);
   }
   std::ranges::stable_sort(all, [&](const Joined& a, const Joined& b) { return v.scores[a.id] > v.scores[b.id]; });
   JsonTree merges = JsonTree::array();
@@ -256,7 +267,7 @@ std::string ggml_tokenizer_json(const GgmlVocabulary& v, const std::string& orig
     vocab[v.tokens[id]] = id;
   }
   if (v.model == GgmlVocabulary::Model::kLlama) {
-    JsonTree json = byte_level_bpe(std::move(vocab), merges_of_scores(v, ids), added_tokens(v));
+    JsonTree json = byte_level_bpe(std::move(vocab), merges_of_scores(v, ids, origin), added_tokens(v));
     make_characters(json, v);
     set_start(json, v);
     return dump_json(json, 1) + "\n";

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/json_problem.h"
 #include "base/printable.h"
 #include "data/tokenizers.h"
 #include "data/utf8.h"
@@ -232,7 +233,7 @@ std::unique_ptr<Tokenizer> hf_tokenizer(std::string text, const std::string& ori
     if (type == "WordPiece") return wordpiece_tokenizer(std::move(text), json, origin);
     fail("{}: a model of type '{}' is not supported (BPE, WordPiece)", origin, type);
   } catch (const JsonTree::exception& e) {
-    fail("{}: a member has the wrong type ({})", origin, e.what());
+    fail("{}: a member has the wrong type ({})", origin, json_problem(e.what()));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_problem.h"
 #include "base/records.h"
 
 namespace longshot {
@@ -46,7 +47,7 @@ class FieldReader : public nlohmann::json_sax<Json> {
     return true;
   }
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& e) override {
-    error = e.what();
+    error = json_problem(e.what());
     return false;
   }
   std::string error;

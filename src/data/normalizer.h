@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/watch.h"
 
 namespace longshot {
 
@@ -18,7 +19,10 @@ class Normalizer {
   static Normalizer from_json(const JsonTree& json, const std::string& origin);
 
   bool empty() const { return steps_.empty(); }
-  std::string apply(std::string_view text) const;
+  // Asks `watch` now and then whether to stop.
+  std::string apply(std::string_view text, const Watch& watch = {}) const;
+  // No text becomes longer than so many times its bytes, and what is put in front.
+  double growth() const { return growth_; }
 
   bool prepends() const;      // whatever the text begins with
   std::string space() const;  // what is put for a space; "": a space
@@ -29,6 +33,7 @@ class Normalizer {
   };
   void add(const JsonTree& json, const std::string& origin);
   std::vector<Step> steps_;
+  double growth_ = 1;
 };
 
 }  // namespace longshot

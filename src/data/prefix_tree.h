@@ -11,6 +11,9 @@ namespace longshot {
 
 class PrefixTree {
  public:
+  // Of words that others wrote: the search takes time by it at every place of a text.
+  static constexpr size_t kLongest = 512;
+
   struct Match {
     int32_t value = -1;  // negative: none
     size_t length = 0;

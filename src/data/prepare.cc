@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -55,7 +56,8 @@ class Job {
   void join();
   void encode();
   int rank_of_batch() const { return static_cast<int>(batch_ % world_.size()); }
-  void end_batch(const ChunkBatch& batch, std::span<const Encoded> encoded);
+  void write_batch(const ChunkBatch& batch, std::span<const Encoded> encoded);
+  void end_batch(const ChunkBatch& batch);
   void encode_chunk(const Chunk& chunk, Encoder& encoder, Encoded& out) const;
   void write(const Encoded& encoded);
   void save_progress(const Documents::Place& place);
@@ -71,12 +73,17 @@ class Job {
     check();
   }
   void check() const {
-    if (hooks_.stop()) throw Stopped();
+    if (asked_to_stop()) throw Stopped();
+  }
+  bool asked_to_stop() const {
+    const std::lock_guard lock(asking_);
+    return hooks_.stop();
   }
 
   Context& context_;
   const PrepareConfig& config_;
   const PrepareHooks& hooks_;
+  mutable std::mutex asking_;
   std::unique_ptr<Communicator> alone_;
   Communicator& world_;
   PreparePlace place_;
@@ -285,35 +292,53 @@ void Job::encode() {
   }
   std::vector<std::unique_ptr<Encoder>> encoders;
   encoders.reserve(static_cast<size_t>(context_.threads()));
-  for (int t = 0; t < context_.threads(); ++t) encoders.push_back(tokenizer_->make_encoder());
+  for (int t = 0; t < context_.threads(); ++t) {
+    encoders.push_back(tokenizer_->make_encoder());
+    if (world_.is_alone()) encoders.back()->set_watch({.should_stop = [this] { return asked_to_stop(); }});
+  }
   std::vector<Encoded> encoded(chunks_at_once_);
   saved_at_ = reader.raw_bytes();
-  for_each_batch(
-      context_, reader, chunks_at_once_,
-      [&](size_t i, const Chunk& chunk, int thread) {
-        if (rank_of_batch() == world_.rank()) encode_chunk(chunk, *encoders[static_cast<size_t>(thread)], encoded[i]);
-      },
-      [&](const ChunkBatch& batch) {
-        end_batch(batch, std::span(encoded).first(batch.count));
-        return true;
-      });
+  std::optional<Documents::Place> reached;
+  try {
+    for_each_batch(
+        context_, reader, chunks_at_once_,
+        [&](size_t i, const Chunk& chunk, int thread) {
+          if (rank_of_batch() == world_.rank()) encode_chunk(chunk, *encoders[static_cast<size_t>(thread)], encoded[i]);
+        },
+        [&](const ChunkBatch& batch) {
+          write_batch(batch, std::span(encoded).first(batch.count));
+          reached = batch.end;
+          end_batch(batch);
+          return true;
+        });
+  } catch (const Stopped&) {
+    if (world_.is_root() && reached) save_progress(*reached);
+    throw;
+  }
   if (world_.is_root()) save_progress(reader.place());
 }
 
-// Batches go to the ranks in turn; rank 0 writes all, in their order. Once in a turn it asks whether to stop.
-void Job::end_batch(const ChunkBatch& batch, std::span<const Encoded> encoded) {
+// Batches go to the ranks in turn; rank 0 writes all, in their order.
+void Job::write_batch(const ChunkBatch& batch, std::span<const Encoded> encoded) {
   const int rank = rank_of_batch();
-  const bool last_of_turn = ++batch_ % world_.size() == 0;
   if (!world_.is_root()) {
     if (rank == world_.rank()) world_.send_text(0, packed(encoded));
-    if (last_of_turn && !world_.broadcast(std::string()).empty()) throw Stopped();
     return;
   }
   const std::vector<Encoded> theirs = rank == 0 ? std::vector<Encoded>() : unpacked(world_.receive_text(rank));
   for (const Encoded& chunk : rank == 0 ? encoded : std::span<const Encoded>(theirs)) write(chunk);
   hooks_.progress({"encoding", batch.raw_bytes, total_bytes_});
-  const bool stop = last_of_turn && hooks_.stop();
-  if (stop || batch.raw_bytes - saved_at_ >= kShard) {
+}
+
+// Once in a turn rank 0 asks whether to stop. A process alone asks while it encodes, too.
+void Job::end_batch(const ChunkBatch& batch) {
+  const bool last_of_turn = ++batch_ % world_.size() == 0;
+  if (!world_.is_root()) {
+    if (last_of_turn && !world_.broadcast(std::string()).empty()) throw Stopped();
+    return;
+  }
+  const bool stop = last_of_turn && asked_to_stop();
+  if (batch.raw_bytes - saved_at_ >= kShard) {
     save_progress(batch.end);
     saved_at_ = batch.raw_bytes;
   }

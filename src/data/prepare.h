@@ -52,7 +52,7 @@ struct PrepareProgress {
 };
 
 struct PrepareHooks {
-  std::function<bool()> stop = [] { return false; };
+  std::function<bool()> stop = [] { return false; };  // asked by one thread at a time, not always the caller's
   std::function<void(const PrepareProgress&)> progress = [](const PrepareProgress&) {};
   std::function<void(const std::string&)> note = [](const std::string&) {};
   // Ranks that share the encoding: all read the text, each encodes its part, rank 0 writes. Null: this process alone.

@@ -1,8 +1,5 @@
 #include "data/pretokenizer.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +11,9 @@ namespace longshot {
 namespace {
 
 using Pieces = Pretokenizer::Pieces;
+using Match = SplitPattern::Match;
+
+constexpr size_t kMostSteps = 16;
 
 // How the matches of a pattern cut a text.
 enum class Behavior { kIsolated, kRemoved, kContiguous, kMergedWithPrevious, kMergedWithNext };
@@ -27,10 +27,6 @@ Behavior behavior_of(const JsonTree& json, const std::string& origin) {
   if (name == "MergedWithNext") return Behavior::kMergedWithNext;
   fail("{}: the pre-tokenizer's behavior '{}' is not known", origin, name);
 }
-
-struct Match {
-  size_t begin, end;
-};
 
 // A part of a text: a match, or what lies between two; the other way round where the step inverts its pattern.
 struct Segment {
@@ -74,92 +70,20 @@ void cut_at(std::string_view text, const std::vector<Segment>& segments, Behavio
   }
 }
 
-// Oniguruma, for which these patterns are written, allows a set inside a set, which PCRE2 does not: [a[bc]]
-// becomes [abc]. Its \s is Unicode's white space, PCRE2's U+180E too.
-std::string flattened(const std::string& pattern, const std::string& origin) {
-  std::string out;
-  int depth = 0;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    const char c = pattern[i];
-    if (c == '\\' && i + 1 < pattern.size()) {
-      const char escaped = pattern[++i];
-      out += escaped == 's' ? "\\p{White_Space}" : escaped == 'S' ? "\\P{White_Space}" : std::string{c, escaped};
-    } else if (c == '[' && depth > 0 && pattern.compare(i, 2, "[:") != 0) {
-      require(pattern.compare(i, 2, "[^") != 0,
-              "{}: the pre-tokenizer's pattern has a negated set inside a set, which is not supported", origin);
-      ++depth;
-    } else if (c == ']' && depth > 1 && out.back() != ':') {
-      --depth;
-    } else {
-      require(depth == 0 || pattern.compare(i, 2, "&&") != 0,
-              "{}: the pre-tokenizer's pattern intersects sets, which is not supported", origin);
-      depth += c == '[' && depth == 0;
-      depth -= c == ']' && depth == 1 && out.back() != ':';
-      out += c;
-    }
-  }
-  return out;
-}
-
-class Regex {
- public:
-  Regex(const std::string& text, bool literal, const std::string& origin) {
-    const std::string pattern = literal ? text : flattened(text, origin);
-    int error = 0;
-    PCRE2_SIZE place = 0;
-    uint32_t options = PCRE2_UTF | PCRE2_MATCH_INVALID_UTF;
-    options |= literal ? PCRE2_LITERAL : PCRE2_UCP;
-    code_.reset(
-        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), options, &error, &place, nullptr));
-    if (!code_) {
-      PCRE2_UCHAR why[200];
-      pcre2_get_error_message(error, why, sizeof why);
-      fail("{}: the pre-tokenizer's pattern is wrong at character {}: {}", origin, place,
-           reinterpret_cast<const char*>(why));
-    }
-    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
-    origin_ = origin;
-  }
-
-  std::vector<Match> matches(std::string_view text) const {
-    std::vector<Match> found;
-    const Data data(pcre2_match_data_create_from_pattern(code_.get(), nullptr));
-    const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-    for (size_t at = 0; at < text.size();) {
-      const int count = pcre2_match(code_.get(), subject, text.size(), at, PCRE2_NOTEMPTY, data.get(), nullptr);
-      if (count == PCRE2_ERROR_NOMATCH) break;
-      require(count > 0, "{}: the pre-tokenizer's pattern fails on a text of {} bytes (PCRE2 error {})", origin_,
-              text.size(), count);
-      const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
-      found.push_back({range[0], range[1]});
-      at = range[1];
-    }
-    return found;
-  }
-
- private:
-  struct Free {
-    void operator()(pcre2_code* code) const { pcre2_code_free(code); }
-    void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
-  };
-  using Data = std::unique_ptr<pcre2_match_data, Free>;
-  std::unique_ptr<pcre2_code, Free> code_;
-  std::string origin_;
-};
-
-Pretokenizer::Step regex_step(std::shared_ptr<const Regex> regex, Behavior behavior, bool invert) {
-  return [regex = std::move(regex), behavior, invert](std::string_view text, Pieces& pieces) {
-    cut_at(text, segments(regex->matches(text), text.size(), invert), behavior, pieces);
-  };
+Pretokenizer::Step pattern_step(std::shared_ptr<const SplitPattern> pattern, Behavior behavior, bool invert) {
+  return
+      [pattern = std::move(pattern), behavior, invert](std::string_view text, Pieces& pieces, PatternBudget& budget) {
+        cut_at(text, segments(pattern->matches(text, budget), text.size(), invert), behavior, pieces);
+      };
 }
 
 // A step behind ByteLevel sees not the bytes but their stand-ins, one character for each: the byte 0xBD is the number
 // U+00BD to it.
 Pretokenizer::Step on_stand_ins(Pretokenizer::Step step) {
-  return [step = std::move(step)](std::string_view text, Pieces& pieces) {
+  return [step = std::move(step)](std::string_view text, Pieces& pieces, PatternBudget& budget) {
     const std::string stand_ins = byte_level_text(text);
     Pieces cut;
-    step(stand_ins, cut);
+    step(stand_ins, cut, budget);
     const auto characters = [](std::string_view part) {
       return static_cast<size_t>(std::ranges::count_if(part, [](char c) { return (c & 0xC0) != 0x80; }));
     };
@@ -207,8 +131,9 @@ Pretokenizer Pretokenizer::from_json(const JsonTree& json, const std::string& or
 
 void Pretokenizer::add(const JsonTree& json, const std::string& origin) {
   const std::string type = json.value("type", "");
-  const auto add_regex = [&](const std::string& pattern, bool literal, Behavior behavior, bool invert) {
-    add_step(regex_step(std::make_shared<Regex>(pattern, literal, origin), behavior, invert));
+  using enum SplitPattern::Kind;
+  const auto add_pattern = [&](const std::string& pattern, SplitPattern::Kind kind, Behavior behavior, bool invert) {
+    add_step(pattern_step(std::make_shared<SplitPattern>(pattern, kind, origin), behavior, invert), origin);
   };
   if (type == "ByteLevel") {
     add_byte_level(json, origin);
@@ -218,22 +143,23 @@ void Pretokenizer::add(const JsonTree& json, const std::string& origin) {
     require(json.contains("pattern") && json["pattern"].is_object(), "{}: the Split pre-tokenizer has no pattern",
             origin);
     const bool literal = json["pattern"].contains("String");
-    add_regex(json["pattern"].value(literal ? "String" : "Regex", ""), literal, behavior_of(json, origin),
-              json.value("invert", false));
+    add_pattern(json["pattern"].value(literal ? "String" : "Regex", ""), literal ? kText : kUnknown,
+                behavior_of(json, origin), json.value("invert", false));
   } else if (type == "Digits") {
     const bool each = json.value("individual_digits", false);
-    add_regex(each ? "\\p{N}" : "\\p{N}+", false, Behavior::kIsolated, false);
+    add_pattern(each ? "\\p{N}" : "\\p{N}+", kHarmless, Behavior::kIsolated, false);
   } else if (type == "Punctuation") {
-    add_regex("[\\p{P}!-/:-@\\[-`{-~]", false, behavior_of(json, origin), false);
+    add_pattern("[\\p{P}!-/:-@\\[-`{-~]", kHarmless, behavior_of(json, origin), false);
   } else {
     fail("{}: the pre-tokenizer '{}' is not supported (ByteLevel, Split, Digits, Punctuation, Metaspace, Sequence)",
          origin, type);
   }
 }
 
-void Pretokenizer::add_step(Step step) {
+void Pretokenizer::add_step(Step step, const std::string& origin) {
+  require(steps_.size() < kMostSteps, "{}: the pre_tokenizer has more than {} steps", origin, kMostSteps);
   if (gpt2_) {  // no longer the last step
-    steps_.emplace_back(split_gpt2);
+    steps_.emplace_back([](std::string_view text, Pieces& pieces, PatternBudget&) { split_gpt2(text, pieces); });
     gpt2_ = false;
   }
   steps_.push_back(byte_level_ ? on_stand_ins(std::move(step)) : std::move(step));
@@ -261,15 +187,18 @@ void Pretokenizer::add_metaspace(const JsonTree& json, const std::string& origin
           "{}: Metaspace's prepend_scheme '{}' is not known (always, first, never)", origin, prepend);
   space.prepend = prepend == "always" ? kAlways : prepend == "first" ? kFirst : kNever;
   if (json.value("split", true))
-    add_step(regex_step(std::make_shared<Regex>(space.replacement, true, origin), Behavior::kMergedWithNext, false));
+    add_step(pattern_step(std::make_shared<SplitPattern>(space.replacement, SplitPattern::Kind::kText, origin),
+                          Behavior::kMergedWithNext, false),
+             origin);
   metaspace_ = std::move(space);
 }
 
-void Pretokenizer::split(std::string_view text, Pieces& pieces, Pieces& scratch) const {
+void Pretokenizer::split(std::string_view text, Pieces& pieces, Pieces& scratch, PatternBudget& budget) const {
   pieces.assign(1, text);
   for (const Step& step : steps_) {
+    budget.grant(text.size());
     scratch.clear();
-    for (const std::string_view piece : pieces) step(piece, scratch);
+    for (const std::string_view piece : pieces) step(piece, scratch, budget);
     pieces.swap(scratch);
   }
   if (!gpt2_) return;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "data/split_pattern.h"
 
 namespace longshot {
 
@@ -16,7 +17,7 @@ class Pretokenizer {
  public:
   using Pieces = std::vector<std::string_view>;
   // Appends the pieces of one text.
-  using Step = std::function<void(std::string_view, Pieces&)>;
+  using Step = std::function<void(std::string_view, Pieces&, PatternBudget&)>;
 
   // What becomes of spaces before the text is cut.
   struct Metaspace {
@@ -35,13 +36,13 @@ class Pretokenizer {
   bool is_byte_level() const { return byte_level_; }  // tokens are written in stand-ins of bytes
   bool add_prefix_space() const { return add_prefix_space_; }
   const std::optional<Metaspace>& metaspace() const { return metaspace_; }
-  void split(std::string_view text, Pieces& pieces, Pieces& scratch) const;
+  void split(std::string_view text, Pieces& pieces, Pieces& scratch, PatternBudget& budget) const;
   // As Tokenizer::cut.
   size_t cut(std::string_view text) const;
 
  private:
   void add(const JsonTree& json, const std::string& origin);
-  void add_step(Step step);
+  void add_step(Step step, const std::string& origin);
   void add_byte_level(const JsonTree& json, const std::string& origin);
   void add_metaspace(const JsonTree& json, const std::string& origin);
   std::vector<Step> steps_;

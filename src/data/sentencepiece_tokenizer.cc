@@ -49,6 +49,7 @@ class SentencePieceEncoder : public Encoder {
     const auto status = model_.Encode({text.data(), text.size()}, &pieces_);
     require(status.ok(), "SentencePiece cannot encode a line: {}", status.ToString());
     ids.insert(ids.end(), pieces_.begin(), pieces_.end());
+    passed(text.size());
   }
 
   const SentencePieceProcessor& model_;

@@ -41,9 +41,11 @@ std::unique_ptr<Tokenizer> load_json(std::string text, const fs::path& path) {
 Tokenizer::Tokenizer(std::string file_name, std::string file)
     : file_name_(std::move(file_name)), file_(std::move(file)), hash_(fnv1a(file_)) {}
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view text, const Watch& watch) const {
   std::vector<int32_t> ids;
-  make_encoder()->append(text, ids);
+  const std::unique_ptr<Encoder> encoder = make_encoder();
+  encoder->set_watch(watch);
+  encoder->append(text, ids);
   return ids;
 }
 

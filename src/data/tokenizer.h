@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/watch.h"
 
 namespace longshot {
 
@@ -18,6 +19,23 @@ class Encoder {
   virtual ~Encoder() = default;
   // Appends the ids of `text`, nothing before and nothing behind.
   virtual void append(std::string_view text, std::vector<int32_t>& ids) = 0;
+  // From now on append() asks now and then whether to stop, and throws Stopped where the answer is yes.
+  void set_watch(Watch watch) { watch_ = std::move(watch); }
+
+ protected:
+  const Watch& watch() const { return watch_; }
+  // So many bytes of the text are done, or a part of the work on them is.
+  void passed(size_t bytes) {
+    passed_ += bytes;
+    if (passed_ < kBetweenQuestions) return;
+    passed_ = 0;
+    if (watch_.should_stop()) throw Stopped();
+  }
+
+ private:
+  static constexpr size_t kBetweenQuestions = 1 << 16;  // bytes
+  Watch watch_;
+  size_t passed_ = 0;
 };
 
 class Tokenizer {
@@ -40,7 +58,8 @@ class Tokenizer {
   // One token as shown to people.
   virtual std::string token(int32_t id) const { return decode({&id, 1}); }
 
-  std::vector<int32_t> encode(std::string_view text) const;
+  // Throws Stopped where `watch` says so.
+  std::vector<int32_t> encode(std::string_view text, const Watch& watch = {}) const;
 
   const std::string& file_name() const { return file_name_; }  // "tokenizer.*"
   const std::string& file() const { return file_; }

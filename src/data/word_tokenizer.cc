@@ -14,6 +14,7 @@ constexpr std::string_view kSpecial[] = {"<s>", "<pad>", "</s>", "<unk>"};
 constexpr int32_t kEnd = 2, kUnknown = 3;
 constexpr std::string_view kOverwrite = " #fairseq:overwrite";
 constexpr size_t kMultiple = 8;
+constexpr size_t kLongestWord = 1 << 16;  // bytes; longer ones are unknown
 
 bool is_special(std::string_view word) { return std::ranges::find(kSpecial, word) != std::ranges::end(kSpecial); }
 
@@ -97,6 +98,8 @@ class WordTokenizer : public Tokenizer {
     require(space != std::string_view::npos && space > 0,
             "{}, line {}: '{}' is not 'word count'. Is it a fairseq dict.txt?", origin, number, line.substr(0, 80));
     const std::string_view word = line.substr(0, space), count = line.substr(space + 1);
+    require(word.size() <= kLongestWord, "{}, line {}: a word of {} bytes; at most {} are taken", origin, number,
+            word.size(), kLongestWord);
     uint64_t value = 0;
     const auto [rest, error] = std::from_chars(count.data(), count.data() + count.size(), value);
     require(error == std::errc() && rest == count.data() + count.size(), "{}, line {}: '{}' is not a count", origin,
@@ -129,7 +132,7 @@ std::string make_dict(const WordCounts& counts, int vocab_size) {
   std::vector<Entry> order;
   order.reserve(counts.size());
   for (uint32_t i = 0; i < counts.size(); ++i) {
-    if (is_special(counts.word(i))) continue;
+    if (is_special(counts.word(i)) || counts.word(i).size() > kLongestWord) continue;
     order.push_back({counts.count(i), __builtin_bswap64(WordKey(counts.word(i)).head), i});
   }
   std::ranges::sort(order, [&](const Entry& a, const Entry& b) {

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "data/hf_tokenizer.h"
 #include "data/prefix_tree.h"
 #include "data/token_set_dir.h"
@@ -61,11 +62,12 @@ class WordPieceEncoder : public Encoder {
   }
 
  private:
-  std::u32string normalised(std::string_view text) const {
+  std::u32string normalised(std::string_view text) {
     std::string cleaned;
     for (const char *p = text.data(), *end = p + text.size(); p < end;) {
       CodePoint c = decode_utf8(p, end);
       p += c.length;
+      passed(c.length);
       if (c.value == kInvalidCodePoint) c.value = 0xFFFD;
       if (model_.clean) {
         if (is_dropped(c.value)) continue;
@@ -99,6 +101,7 @@ class WordPieceEncoder : public Encoder {
     text_.clear();
     for (const char32_t c : word) append_utf8(c, text_);
     const size_t before = ids.size();
+    passed(text_.size());
     for (std::string_view rest = text_; !rest.empty();) {
       const auto [id, length] = (ids.size() == before ? model_.first : model_.further).longest(rest);
       if (id < 0) {
@@ -184,6 +187,8 @@ std::unique_ptr<Tokenizer> wordpiece_tokenizer(std::string text, const JsonTree&
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::string_view token = vocabulary.tokens[id];
     if (token.empty()) continue;
+    require(token.size() <= PrefixTree::kLongest, "{}: the token '{}' has {} bytes; at most {} are taken", origin,
+            shown(token), token.size(), PrefixTree::kLongest);
     model.first.insert(token, static_cast<int32_t>(id));
     if (token.starts_with(model.prefix) && token.size() > model.prefix.size())
       model.further.insert(token.substr(model.prefix.size()), static_cast<int32_t>(id));

@@ -21,7 +21,7 @@ double ScoredText::bits_per_byte() const {
 
 ScoredText score_text(Context& context, LoadedModel& loaded, std::string_view text, const Watch& watch) {
   const Tokenizer& tokenizer = loaded.required_tokenizer();
-  const std::vector<int32_t> ids = tokenizer.encode(text);
+  const std::vector<int32_t> ids = tokenizer.encode(text, watch);
   require(!ids.empty(), "there is no token in the text to score");
   const auto length = static_cast<int64_t>(ids.size());
   const int64_t reach = loaded.model->position().max_length();

@@ -1,5 +1,6 @@
 #include "run/gguf_tokenizer.h"
 
+#include <cmath>
 #include <limits>
 #include <unordered_set>
 
@@ -36,6 +37,8 @@ std::vector<T> numbers_at(const Gguf& file, const char* key) {
     require(number >= static_cast<double>(std::numeric_limits<T>::lowest()) &&
                 number <= static_cast<double>(std::numeric_limits<T>::max()),
             "{}: \"{}\" holds {}", file.path().string(), key, number);
+    require(std::is_floating_point_v<T> || number == std::trunc(number),
+            "{}: \"{}\" holds {}, which is no whole number", file.path().string(), key, number);
     out.push_back(static_cast<T>(number));
   }
   return out;

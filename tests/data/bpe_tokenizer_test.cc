@@ -331,7 +331,9 @@ TEST(TokenizerJson, OtherPreTokenizers) {
   JsonTree json = trained_json();
   const auto pieces = [&](const JsonTree& pre, std::string_view text) {
     Pretokenizer::Pieces out, scratch;
-    Pretokenizer::from_json(pre, "x").split(text, out, scratch);
+    const Watch watch;
+    PatternBudget budget(watch);
+    Pretokenizer::from_json(pre, "x").split(text, out, scratch, budget);
     return std::vector<std::string>(out.begin(), out.end());
   };
   const JsonTree bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};

@@ -89,6 +89,41 @@ TEST_F(DataBin, EveryTypeCode) {
   check(10, bytes(uint64_t{7}, uint64_t{2}), 8);
 }
 
+std::string all_text(const TokenFile& ids, const Tokenizer& tokenizer) {
+  const auto input = decoded_text(ids, tokenizer);
+  std::string text, part(100'000, 0);
+  while (const size_t n = input->read(part)) text.append(part, 0, n);
+  return text;
+}
+
+// As 1-byte ids in lines of one.
+std::pair<std::string, std::string> mapped(const std::vector<uint8_t>& ids) {
+  std::string idx = "MMIDIDX\0\0"s + bytes(uint64_t{1}, uint8_t{1}, uint64_t{ids.size()});
+  for (size_t i = 0; i < ids.size(); ++i) idx += bytes(int32_t{1});
+  for (size_t i = 0; i < ids.size(); ++i) idx += bytes(static_cast<int64_t>(i));
+  return {idx, {ids.begin(), ids.end()}};
+}
+
+TEST_F(DataBin, TextIsDecodedInPartsAsAtOnce) {
+  std::vector<uint8_t> ids;
+  for (int i = 0; i < 1000; ++i) ids.push_back(i % 64 == i / 64 ? 2 : static_cast<uint8_t>(4 + i % 4));
+  const auto [idx, bin] = mapped(ids);
+  dir_.file("train.idx", idx);
+  dir_.file("train.bin", bin);
+  const TokenSet set(dir_.path());
+  EXPECT_EQ(all_text(set.split("train"), set.tokenizer()),
+            set.tokenizer().decode(std::vector<int32_t>(ids.begin(), ids.end())));
+}
+
+TEST_F(DataBin, AFewLongWordsDoNotBecomeAHugeText) {
+  dir_.file("dict.txt", std::string(1 << 16, 'x') + " 1\n");
+  const auto [idx, bin] = mapped(std::vector<uint8_t>(2000, 4));
+  dir_.file("train.idx", idx);
+  dir_.file("train.bin", bin);
+  const TokenSet set(dir_.path());
+  EXPECT_THAT(error_of([&] { all_text(set.split("train"), set.tokenizer()); }), HasSubstr("ids stand for "));
+}
+
 TEST_F(DataBin, IdsOutsideTheDictionaryAreFound) {
   const auto read_error = [&](int64_t id) {
     dir_.file("train.idx", "MMIDIDX\0\0"s + bytes(uint64_t{1}, uint8_t{5}, uint64_t{1}, int32_t{1}, int64_t{0}));

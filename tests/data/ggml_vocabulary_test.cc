@@ -101,5 +101,24 @@ TEST(GgmlVocabulary, WhatCannotBeSaidIsNamed) {
               HasSubstr("1000 bytes"));
 }
 
+TEST(GgmlVocabulary, TokensThatAreMadeOfEachOtherInTooManyWaysAreRefused) {
+  const auto with = [](size_t longest) {
+    GgmlVocabulary v{.model = "llama", .pre = "default", .tokens = {"</s>"}, .types = {}};
+    for (char c = 'a'; c <= 'h'; ++c)
+      for (size_t n = 1; n <= longest; ++n) v.tokens.emplace_back(n, c);
+    v.scores.assign(v.tokens.size(), 0);
+    return error_of([&] { ggml_tokenizer_json(v, "x.gguf"); });
+  };
+  EXPECT_EQ(with(48), "");
+  EXPECT_THAT(with(200), HasSubstr("in so many ways that their merges have more than"));
+}
+
+TEST(GgmlVocabulary, TextThatIsNotCutHasNoName) {
+  JsonTree json = parse_json_tree(family("bloom")->file(), "bloom");
+  json["pre_tokenizer"] = nullptr;
+  const auto tokenizer = hf_tokenizer(json.dump(), "bloom");
+  EXPECT_THAT(error_of([&] { ggml_vocabulary(*tokenizer); }), HasSubstr("cuts text in a way"));
+}
+
 }  // namespace
 }  // namespace longshot

@@ -54,6 +54,18 @@ TEST(PrepareCommand, WrongUsageIsTwoAndFailureIsOne) {
   EXPECT_THAT(absent.output, HasSubstr("/absent/file: no such file"));
 }
 
+TEST(PrepareCommand, InfoCutsLongTokens) {
+  const TemporaryDir dir;
+  const std::string text = dir.file("a.txt", std::string(60'000, 'x') + " y"), out = (dir / "set").string();
+  EXPECT_EQ(shell(fmt::format("$L prepare --train {} --tokenizer word --out {}", text, out)).code, 0);
+  for (const char* form : {"", "--json"}) {
+    const Outcome info = shell(fmt::format("$L info {} {}", out, form));
+    EXPECT_EQ(info.code, 0);
+    EXPECT_THAT(info.output, HasSubstr(std::string(80, 'x') + "..."));
+    EXPECT_LT(info.output.size(), 3000u);
+  }
+}
+
 TEST(PrepareCommand, NoSpaceLeftLeavesNothingUnderTheFinalName) {
   const TemporaryDir dir;
   const std::string text = dir.file("a.txt", odd_text(1, 300'000)), out = (dir / "set").string();

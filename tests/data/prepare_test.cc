@@ -160,6 +160,7 @@ TEST_F(PrepareTest, SameBytesWhateverTheThreadsAndWhereverItWasStopped) {
     fs::remove_all(dir_ / "set");
     int runs = 0;
     while (true) {
+      phase_.clear();
       const bool finished = prepare(one, c,
                                     {.stop = [&] { return phase_ == "encoding"; },
                                      .progress = [&](const PrepareProgress& p) { phase_ = p.phase; }})
@@ -172,6 +173,25 @@ TEST_F(PrepareTest, SameBytesWhateverTheThreadsAndWhereverItWasStopped) {
     EXPECT_GE(runs, 2);
     EXPECT_TRUE(contents(dir_ / "set") == once) << tokenizer << ": stopped " << runs << " times";
   }
+}
+
+// Inside of a batch; what was done before it is kept.
+TEST_F(PrepareTest, AStopIsHeededWhileTextIsEncoded) {
+  PrepareConfig c = config("bpe");
+  c.vocab_size = 300;
+  std::string text;
+  while (text.size() < (9 << 20)) text += "the cat sat on the mat\n";
+  c.train = {dir_.file("a.txt", text)};
+  Context one(1);
+  int asked = 0;
+  EXPECT_FALSE(prepare(one, c,
+                       {.stop = [&] { return phase_ == "encoding" && ++asked > 1; },
+                        .progress = [&](const PrepareProgress& p) { phase_ = p.phase; }})
+                   .finished);
+  EXPECT_EQ(asked, 2);
+  EXPECT_GT(read_json(dir_ / "set.partial/job.json")["place"]["offset"].get<int64_t>(), 1 << 20);
+  EXPECT_TRUE(prepare(one, c, {}).finished);
+  EXPECT_EQ(decoded("train"), text + "<|endoftext|>");
 }
 
 TEST_F(PrepareTest, BadInputLeavesNothingUnderTheFinalName) {

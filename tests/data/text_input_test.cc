@@ -125,6 +125,9 @@ TEST(JsonText, FieldsAreFoundAtTheTopOnly) {
   EXPECT_THAT(error_of([&] { text("[1]"); }), HasSubstr("not a JSON object"));
   EXPECT_THAT(error_of([&] { text("{\"text\": \"x\""); }), HasSubstr("not valid JSON"));
   EXPECT_THAT(error_of([&] { text("{\"text\": \"\xFF\"}"); }), HasSubstr("not valid JSON"));
+  const std::string unended = error_of([&] { text("{\"text\": \"" + std::string(1 << 20, 'x')); });
+  EXPECT_EQ(unended,
+            "f, line 1: not valid JSON (syntax error while parsing value - invalid string: missing closing quote)");
   EXPECT_THAT(error_of([&] { text("{\"a\":" + std::string(100000, '[')); }), HasSubstr("nested too deeply"));
 }
 

@@ -73,6 +73,7 @@ TEST(WordTokenizer, DictionaryIsSortedByCountThenCodePointAndPaddedToEight) {
 TEST(WordTokenizer, VocabularySizeCountsTheSpecialEntries) {
   EXPECT_EQ(make_dict(counted("b a c b a b"), 6), "b 3\na 2\nmadeupword0000 0\nmadeupword0001 0\n");
   EXPECT_THAT(error_of([] { make_dict(counted("a"), 4); }), HasSubstr("--vocab-size 4"));
+  EXPECT_EQ(make_dict(counted("a b " + std::string((1 << 16) + 1, 'x')), 0), make_dict(counted("a b"), 0));
 }
 
 TEST(WordTokenizer, EveryLineEndsWithTheEndSymbol) {
@@ -102,6 +103,8 @@ TEST(WordTokenizer, BadDictionariesAreNamedWithTheLine) {
   EXPECT_THAT(load("the 3\ncat x\n"), HasSubstr("'x' is not a count"));
   EXPECT_THAT(load("the 3\nthe 2\n"), HasSubstr("a second time"));
   EXPECT_THAT(load(""), HasSubstr("no words"));
+  EXPECT_EQ(load(std::string(1 << 16, 'x') + " 1\n"), "");
+  EXPECT_THAT(load(std::string((1 << 16) + 1, 'x') + " 1\n"), HasSubstr("line 1: a word of 65537 bytes; at most 65536"));
 }
 
 // Dictionary and ids of `reference`, whose text/ holds `name` as the split `split`.

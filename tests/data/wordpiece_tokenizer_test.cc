@@ -115,6 +115,23 @@ TEST(WordPieceTokenizer, LongWordsTakeTimeByTheirLength) {
   EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 5);
 }
 
+TEST(WordPieceTokenizer, LongTokensAreRefused) {
+  const auto load = [](size_t bytes) {
+    const std::string vocabulary = "[UNK]\n[SEP]\na\n##" + std::string(bytes - 2, 'a') + "\n";
+    return error_of([&] { hf_tokenizer(bert_json(vocabulary, "v.txt"), "v.txt"); });
+  };
+  EXPECT_EQ(load(512), "");
+  EXPECT_THAT(load(9993), testing::HasSubstr("has 9993 bytes; at most 512"));
+}
+
+TEST(WordPieceTokenizer, AStopIsHeededInsideOfAText) {
+  const auto tokenizer = hf_tokenizer(bert_json("[UNK]\n[SEP]\na\n##a\n", "v.txt"), "v.txt");
+  int asked = 0;
+  const Watch watch{.should_stop = [&] { return ++asked > 1; }};
+  EXPECT_THROW(tokenizer->encode(std::string(1 << 18, 'a'), watch), Stopped);
+  EXPECT_EQ(asked, 2);
+}
+
 TEST(WordPieceTokenizer, TokensThatAreNotUtf8AreRefused) {
   EXPECT_THAT(error_of([] { bert_json("[UNK]\n[SEP]\n\xFF\n\xFE\n", "vocab.txt"); }),
               testing::HasSubstr("vocab.txt, line 3: '\\xff' is not UTF-8"));

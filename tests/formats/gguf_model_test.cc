@@ -257,6 +257,8 @@ TEST(HostileGgufModels, TokenizersThatAreWrong) {
   EXPECT_THAT(refused("bloom", with(tokens, std::vector<float>(704))), HasSubstr("not a list of texts"));
   EXPECT_THAT(refused("bloom", with("tokenizer.ggml.token_type", std::vector<float>{1})),
               HasSubstr("704 tokens, but 1 types"));
+  EXPECT_THAT(refused("bloom", with("tokenizer.ggml.token_type", std::vector<float>{1.7f})),
+              HasSubstr("no whole number"));
   EXPECT_THAT(refused("bloom", with("tokenizer.ggml.token_type", std::vector<float>{1e30f})),
               HasSubstr("holds 1.0000000150474662e+30"));
   EXPECT_THAT(refused("bloom", with("tokenizer.ggml.bos_token_id", 70000u)), HasSubstr("a special token is 70000"));
