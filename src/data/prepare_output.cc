@@ -108,7 +108,7 @@ PrepareOutput::PrepareOutput(const PreparePlace& place, bool overwrite)
           partial_.string(), fmt::join(foreign, ", "));
 }
 
-fs::path PrepareOutput::job_file() const { return partial_ / kJobFile; }
+fs::path PrepareOutput::job_file(const fs::path& partial) { return partial / kJobFile; }
 
 void PrepareOutput::require_replaceable() const {
   const fs::file_status status = fs::symlink_status(out_);
