@@ -98,9 +98,11 @@ void Trainer::begin_together(const Start& start) {
   Communicator& world = *inputs_.world;
   std::array<double, 3> numbers{};
   std::string optimizer;
+  world.on_root([&] {
+    if (start.info) load_weights(start.checkpoint, inputs_.model);
+  });
   if (start.info) {
     const TrainingState& training = training_of(*start.info, start.checkpoint);
-    load_weights(start.checkpoint, inputs_.model);
     inputs_.from = start.info->from;
     numbers = {static_cast<double>(start.info->step), training.seconds,
                static_cast<double>(training.peak_memory_bytes)};
@@ -248,8 +250,10 @@ bool Trainer::at_end() const {
 
 void Trainer::advance() {
   loss_ = train_step(step_);
+  const bool finite = std::isfinite(loss_) && std::isfinite(gradient_norm_);  // the same on all ranks
+  if (!finite) finish_step();
   require(
-      std::isfinite(loss_) && std::isfinite(gradient_norm_),
+      finite,
       "step {}: the loss is {} and the gradient's norm {}. Use a lower --lr, a longer --warmup or a smaller --clip; "
       "checkpoints before this step are intact.",
       step_, loss_, gradient_norm_);
