@@ -47,13 +47,15 @@ class EvalCommand : public Command {
     model_.validate();
     if (model_.threads == 0 && !world().is_alone()) model_.threads = threads_of_rank(world());
     const TokenSet set(data_);
-    ModelSession session(model_, args[0], progress_);
+    std::optional<ModelSession> read;
+    world().on_each([&] { read.emplace(model_, args[0], progress_); });
+    ModelSession& session = *read;
     const LoadedModel& loaded = session.loaded;
     require_same_tokenizer(set, vocabulary_of(loaded.info, loaded.dir, args[0]));
     const TokenFile& stream = set.split(config_.split);
     EvaluationPlan plan = plan_evaluations(config_, reach_of(*loaded.model), stream);
     plan.world = &world();
-    stream.verify();
+    world().on_each([&] { stream.verify(); });
     agree(stream, session);
     print_heading(loaded, plan);
     const Evaluated evaluated =
