@@ -49,7 +49,9 @@ class EvalCommand : public Command {
     });
     model_.validate();
     if (model_.threads == 0 && !world().is_alone()) model_.threads = threads_of_rank(world());
-    ModelSession session(model_, args[0], progress_);
+    std::optional<ModelSession> read;
+    world().on_each([&] { read.emplace(model_, args[0], progress_); });
+    ModelSession& session = *read;
     const auto [evaluated, line] =
         evaluate_run(session.context, session.loaded, request_, callbacks(session), &world());
     if (!evaluated.finished) {

@@ -83,16 +83,21 @@ void print_error(std::string_view what) {
   fmt::print(stderr, "longshot: {}\n", printable(what, true));
 }
 
+// Before the ranks have met each sees for itself what is wrong. When rank 0 has said it mpirun ends the others, a second later;
+// who is still there then has something of its own to say.
+void print_error_of_rank(int rank, const std::string& what) {
+  constexpr auto kPatience = std::chrono::seconds(3);
+  if (rank == 0) return print_error(what);
+  std::this_thread::sleep_for(kPatience);
+  print_error(fmt::format("rank {}: {}", rank, what));
+}
+
 // Ends with `code`. What all ranks say is said once; what only some say ends the others too.
 int end(std::unique_ptr<Communicator>& world, const std::string& what, int code) {
   constexpr double kSeconds = 2;  // for the others to come to the same end
   const std::optional<Launch> started = launch();
-  if (!world && started && started->size > 1) {  // each has seen the same, before they have met
-    if (started->rank == 0) {
-      print_error(what);
-    } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // mpirun ends the rest when the first has ended
-    }
+  if (!world && started && started->size > 1) {
+    print_error_of_rank(started->rank, what);
     return code;
   }
   if (!world || world->is_alone() || world->all_end_with(what, kSeconds)) {

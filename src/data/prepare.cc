@@ -40,13 +40,15 @@ class Job {
         world_(hooks.world ? *hooks.world : *alone_),
         place_(config.out),
         output_(open_output()),
-        sources_(config, {place_.out, place_.partial}, hooks) {
+        sources_(list_sources()) {
     require_usage(config.vocab_size >= 0, "--vocab-size {}: must be positive", config.vocab_size);
   }
   PrepareResult run();
 
  private:
   std::optional<PrepareOutput> open_output();
+  PrepareSources& list_sources();
+  void require_files(bool only_files) const;
   void agree() const;
   Json identity() const;
   void begin();
@@ -88,7 +90,8 @@ class Job {
   Communicator& world_;
   PreparePlace place_;
   std::optional<PrepareOutput> output_;  // of rank 0
-  PrepareSources sources_;
+  std::optional<PrepareSources> listed_;
+  PrepareSources& sources_;
   std::vector<fs::path> spooled_;
   uint64_t total_bytes_ = 0;
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -102,16 +105,26 @@ class Job {
 };
 
 std::optional<PrepareOutput> Job::open_output() {
+  require_files(config_.recipe.empty());
   std::optional<PrepareOutput> output;
   world_.on_root([&] { output.emplace(place_, config_.overwrite); });
   return output;
 }
 
+PrepareSources& Job::list_sources() {
+  world_.on_each([this] { listed_.emplace(config_, std::vector<fs::path>{place_.out, place_.partial}, hooks_); });
+  return *listed_;
+}
+
+void Job::require_files(bool only_files) const {
+  require_usage(only_files || world_.is_alone(),
+                "several processes cannot share a pipe, standard input or a recipe's archive: put the text into files");
+}
+
 // Ranks that see other files, or were told other things, would encode other text.
 void Job::agree() const {
   if (world_.is_alone()) return;
-  require_usage(!sources_.has_pipes() && config_.recipe.empty(),
-                "several processes cannot share a pipe, standard input or a recipe's archive: put the text into files");
+  require_files(!sources_.has_pipes());
   Options options;
   PrepareConfig config = config_;
   config.fields(options);
@@ -157,14 +170,13 @@ void Job::begin() {
     spooled_ = sources_.spool_pipes(output_->partial());
   }
   total_bytes_ = sources_.total_bytes();
-  sources_.plan_cuts();
 }
 
 PrepareResult Job::run() {
   agree();
-  if (!world_.is_root()) sources_.plan_cuts();
+  world_.on_root([this] { begin(); });
+  world_.on_each([this] { sources_.plan_cuts(); });
   world_.on_root([this] {
-    begin();
     make_tokenizer();
     open_writers();
   });
@@ -240,7 +252,7 @@ std::string_view Job::text_of(const Chunk& chunk, const Segment& segment, std::s
 uint64_t Job::saved_number(const Json& json, const char* name) const {
   const Json value = json.is_object() && json.contains(name) ? json[name] : Json();
   require(value.is_number_unsigned(), "{}: '{}' is not a number. Remove the directory and start again.",
-          output_->job_file().string(), name);
+          PrepareOutput::job_file(place_.partial).string(), name);
   return value.get<uint64_t>();
 }
 
@@ -287,8 +299,9 @@ void Job::save_progress(const Documents::Place& place) {
 void Job::encode() {
   Documents reader = documents([&](std::string_view text) { return tokenizer_->cut(text); });
   if (job_.contains("place")) {
-    const std::string origin = output_->job_file().string() + ", place";
-    reader.go_to(Documents::Place::from_json(job_["place"], sources_.inputs(), origin), [&] { check(); });
+    const std::string origin = PrepareOutput::job_file(place_.partial).string() + ", place";
+    world_.on_each(
+        [&] { reader.go_to(Documents::Place::from_json(job_["place"], sources_.inputs(), origin), [&] { check(); }); });
   }
   std::vector<std::unique_ptr<Encoder>> encoders;
   encoders.reserve(static_cast<size_t>(context_.threads()));

@@ -111,7 +111,7 @@ PrepareOutput::PrepareOutput(const PreparePlace& place, bool overwrite)
           partial_.string(), fmt::join(foreign, ", "));
 }
 
-fs::path PrepareOutput::job_file() const { return TokenSetDir(partial_).job(); }
+fs::path PrepareOutput::job_file(const fs::path& partial) { return TokenSetDir(partial).job(); }
 
 void PrepareOutput::require_replaceable() const {
   const fs::file_status status = fs::symlink_status(out_);

@@ -20,7 +20,8 @@ class PrepareOutput {
 
   const fs::path& out() const { return out_; }
   const fs::path& partial() const { return partial_; }
-  fs::path job_file() const;
+  fs::path job_file() const { return job_file(partial_); }
+  static fs::path job_file(const fs::path& partial);
 
   // Throws if one of the inputs is in OUT or OUT.partial.
   void require_outside(const fs::path& input) const;

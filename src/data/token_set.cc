@@ -115,4 +115,13 @@ const TokenFile& TokenSet::split(const std::string& name) const {
   return found->second;
 }
 
+Facts facts_of(const TokenSet& set) {
+  Facts facts{{"the splits of --data", fmt::format("{}", fmt::join(set.names(), ", "))}};
+  for (const std::string& name : set.names())
+    facts.emplace_back(fmt::format("the hash of the text '{}' in --data", name),
+                       fmt::format("{:016x}", set.split(name).data_hash()));
+  facts.emplace_back("the tokenizer's hash", fmt::format("{:016x}", set.tokenizer().hash()));
+  return facts;
+}
+
 }  // namespace longshot

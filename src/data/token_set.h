@@ -9,6 +9,7 @@
 
 #include "data/token_file.h"
 #include "data/tokenizer.h"
+#include "dist/communicator.h"
 
 namespace longshot {
 
@@ -27,6 +28,9 @@ class TokenSet {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::map<std::string, TokenFile> splits_;
 };
+
+// What ranks that work on it must have alike: which splits there are, the text of each, the tokenizer.
+Facts facts_of(const TokenSet& set);
 
 // The vocabulary a model was made for.
 struct ModelVocabulary {

@@ -18,10 +18,32 @@ namespace {
 
 constexpr double kSpin = 0.002;  // seconds of looking without a pause: neighbours answer sooner
 constexpr auto kPause = std::chrono::microseconds(50);
+constexpr size_t kBroadcastPart = size_t{64} << 20;  // bytes: who waits hears of each
 
 template <class T>
 std::span<std::byte> bytes_of(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));
+}
+
+// What f() threw, as text: "" where nothing.
+constexpr char kFailed = 'f', kUsage = 'u', kStopped = 's';
+std::string outcome_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Stopped&) {
+    return {kStopped};
+  } catch (const Error& e) {
+    return (e.kind() == Error::Kind::kUsage ? kUsage : kFailed) + std::string(e.what());
+  }
+  return "";
+}
+
+bool is_error(const std::string& outcome) { return !outcome.empty() && outcome[0] != kStopped; }
+
+void throw_outcome(const std::string& outcome, const std::string& whose = "") {
+  if (outcome.empty()) return;
+  if (outcome[0] == kStopped) throw Stopped();
+  throw Error(whose + outcome.substr(1), outcome[0] == kUsage ? Error::Kind::kUsage : Error::Kind::kFailed);
 }
 
 // Of an environment variable; 0 where there is none.
@@ -83,8 +105,11 @@ void Communicator::wait(Transfers& transfers) const {
 void Communicator::fail_silent(const std::vector<int>& ranks, double seconds) const {
   std::string names;
   for (const int r : ranks) names += (names.empty() ? "" : ", ") + name(r);
-  fail("{} has heard nothing from {} for {:.0f} seconds (--rank-timeout). Is it hung, or its network down?",
-       name(rank()), names, seconds);
+  fail(
+      "{} has heard nothing from {} for {:.0f} seconds (--rank-timeout). Is it hung, or its network down, or does it "
+      "wait "
+      "for another that is?",
+      name(rank()), names, seconds);
 }
 
 // In round k every rank hears from the one 2^k before it: after the last, from all.
@@ -98,8 +123,13 @@ void Communicator::barrier() {
   }
 }
 
-// Ranks below 2^k have it after round k and hand it on to those 2^k above them.
 void Communicator::broadcast(std::span<std::byte> bytes) {
+  for (size_t at = 0; at < bytes.size(); at += kBroadcastPart)
+    broadcast_part(bytes.subspan(at, std::min(kBroadcastPart, bytes.size() - at)));
+}
+
+// Ranks below 2^k have it after round k and hand it on to those 2^k above them.
+void Communicator::broadcast_part(std::span<std::byte> bytes) {
   for (int have = 1; have < size(); have *= 2) {
     if (rank() >= 2 * have) continue;
     const auto t = transfers();
@@ -141,6 +171,7 @@ std::vector<std::string> Communicator::gather(const std::string& text, Tag tag) 
 
 bool Communicator::all_end_with(const std::string& text, double seconds) {
   static_assert(kTags <= Transfers::kFirstTag);
+  if (abandoned_) return false;
   const double before = std::exchange(patience_, seconds);
   bool same = false;
   try {
@@ -153,29 +184,23 @@ bool Communicator::all_end_with(const std::string& text, double seconds) {
 
 void Communicator::on_root(const std::function<void()>& f) {
   if (is_alone()) return f();
-  std::optional<Error> error;
-  bool stopped = false;
+  std::string outcome;
   Heartbeat heartbeat(*this);
-  try {
-    if (is_root()) f();
-  } catch (const Stopped&) {
-    stopped = true;
-  } catch (const Error& e) {
-    error = e;
-  }
+  if (is_root()) outcome = outcome_of(f);
   heartbeat.meet();
-  throw_everywhere(error, stopped);
+  throw_outcome(broadcast(std::move(outcome)));
 }
 
-void Communicator::throw_everywhere(const std::optional<Error>& error, bool stopped) {
-  constexpr char kFailed = 'f', kUsage = 'u', kStopped = 's';
-  std::string text;
-  if (stopped) text = kStopped;
-  if (error) text = (error->kind() == Error::Kind::kUsage ? kUsage : kFailed) + std::string(error->what());
-  text = broadcast(std::move(text));
-  if (text.empty()) return;
-  if (text[0] == kStopped) throw Stopped();
-  throw Error(text.substr(1), text[0] == kUsage ? Error::Kind::kUsage : Error::Kind::kFailed);
+void Communicator::on_each(const std::function<void()>& f) {
+  if (is_alone()) return f();
+  Heartbeat heartbeat(*this);
+  const std::string own = outcome_of(f);
+  heartbeat.meet();
+  const std::vector<std::string> all = gather(own);
+  if (std::ranges::count(all, own) == size()) return throw_outcome(own);
+  const auto failed = std::ranges::find_if(all, is_error);
+  if (failed == all.end()) throw Stopped();
+  throw_outcome(*failed, name(static_cast<int>(failed - all.begin())) + ": ");
 }
 
 void Communicator::send_text(int to, const std::string& text) {

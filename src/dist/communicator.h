@@ -3,6 +3,7 @@
 //
 // Nothing waits for ever: a rank that another has not heard from for `patience()` seconds is taken for dead.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -66,10 +67,15 @@ class Communicator {
   // One text from a rank to another, which receives it. Several of one sender arrive in their order.
   void send_text(int to, const std::string& text);
   std::string receive_text(int from);
-  // Whether every rank ends, and with this same text. Waits no longer than `seconds`.
+  // Whether every rank ends, and with this same text. Waits no longer than `seconds`; not at all after abandon().
   bool all_end_with(const std::string& text, double seconds);
   // f() on rank 0 alone, however long it takes. What it throws there, Stopped or another Error, is thrown on every rank.
   void on_root(const std::function<void()>& f);
+  // f() on every rank, however long each takes. What it throws on one is thrown on all, an Error before Stopped: with the
+  // rank's name where not all say the same.
+  void on_each(const std::function<void()>& f);
+  // Messages are under way whose memory is given up: nothing may be moved any more.
+  void abandon() { abandoned_ = true; }
   // Error: nothing was heard from these ranks for so long.
   [[noreturn]] void fail_silent(const std::vector<int>& ranks, double seconds) const;
 
@@ -77,8 +83,9 @@ class Communicator {
   friend class Heartbeat;
   enum Tag { kBarrier, kBroadcast, kGather, kText = kGather + 2, kEnd = kText + 2, kBeat = kEnd + 2, kTags };
   std::vector<std::string> gather(const std::string& text, Tag tag);  // takes two tags
-  void throw_everywhere(const std::optional<Error>& error, bool stopped);
+  void broadcast_part(std::span<std::byte> bytes);
   double patience_ = 300;
+  std::atomic<bool> abandoned_ = false;
 };
 
 // How many processes mpirun, or srun, says it has started; nothing where none did.

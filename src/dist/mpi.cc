@@ -15,9 +15,9 @@
 namespace longshot {
 namespace {
 
-constexpr size_t kMostBytes = size_t{1} << 30;  // of a message: MPI counts in int
-constexpr int kNoTag = 32767;                   // of no message
-constexpr unsigned kAbortSeconds = 10;          // then a rank ends by itself: over a cut link the others cannot be told
+constexpr size_t kMostBytes = size_t{64} << 20;  // of a message: who waits hears of each
+constexpr int kNoTag = 32767;                    // of no message
+constexpr unsigned kAbortSeconds = 10;  // then a rank ends by itself: over a cut link the others cannot be told
 
 void check(int code, const char* what, const std::string& who) {
   if (code == MPI_SUCCESS) return;
@@ -29,11 +29,14 @@ void check(int code, const char* what, const std::string& who) {
 
 class MpiTransfers : public Transfers {
  public:
-  explicit MpiTransfers(std::string who, int size) : who_(std::move(who)), open_(static_cast<size_t>(size), 0) {}
+  explicit MpiTransfers(Communicator& world)
+      : world_(world), who_(world.name(world.rank())), open_(static_cast<size_t>(world.size()), 0) {}
   MpiTransfers(const MpiTransfers&) = delete;
   MpiTransfers& operator=(const MpiTransfers&) = delete;
   // Where something is still under way, so is an Error, and the process ends.
-  ~MpiTransfers() override = default;
+  ~MpiTransfers() override {
+    if (!requests_.empty()) world_.abandon();
+  }
 
   void send(int to, int tag, std::span<const std::byte> bytes) override {
     in_pieces(bytes, to, [&](const std::byte* data, int count, MPI_Request* request) {
@@ -79,6 +82,7 @@ class MpiTransfers : public Transfers {
     } while (at < bytes.size());
   }
 
+  Communicator& world_;
   std::string who_;
   std::vector<MPI_Request> requests_;
   std::vector<int> peers_, indices_;
@@ -97,6 +101,7 @@ class Mover {
   }
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
+  // Once it is off, no call is under way.
   void set(bool on) { set(on ? State::kOn : State::kOff); }
 
  private:
@@ -118,9 +123,9 @@ class Mover {
         changed_.wait(lock);
         continue;
       }
-      lock.unlock();
       for (int i = 0, found = 0; i < kCalls; ++i)
         MPI_Iprobe(MPI_ANY_SOURCE, kNoTag, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+      lock.unlock();
       std::this_thread::sleep_for(kPause);
       lock.lock();
     }
@@ -164,7 +169,7 @@ class MpiRanks : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string host(int rank) const override { return hosts_[static_cast<size_t>(rank)]; }
-  std::unique_ptr<Transfers> transfers() override { return std::make_unique<MpiTransfers>(name(rank_), size_); }
+  std::unique_ptr<Transfers> transfers() override { return std::make_unique<MpiTransfers>(*this); }
   void keep_moving(bool on) override {
     if (mover_) mover_->set(on);
   }

@@ -20,7 +20,8 @@ EvaluatedRun evaluate_run(Context& context, const LoadedModel& model, const Eval
   EvaluationPlan plan = plan_evaluations(request.config, reach_of(*model.model), stream);
   plan.world = world;
   plan.ranks_per_window = request.ranks_per_window;
-  stream.verify(callbacks.reading);
+  const auto verify = [&] { stream.verify(callbacks.reading); };
+  world ? world->on_each(verify) : verify();
   callbacks.on_start(stream, plan);
   EvaluatedRun result{
       .evaluated = evaluate(context, {*model.model, model.info.weights, model.info.step}, stream, plan, callbacks),

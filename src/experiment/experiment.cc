@@ -64,14 +64,6 @@ struct Task {
   size_t model = 0;
 };
 
-// Of the ranks of a group one speaks.
-ExperimentCallbacks callbacks_of(const ExperimentCallbacks& all, const Communicator& group) {
-  if (group.is_root()) return all;
-  ExperimentCallbacks silent;
-  silent.should_stop = all.should_stop;
-  return silent;
-}
-
 class Experiment {
  public:
   Experiment(Context& context, const ExperimentPlace& place, const ExperimentConfig& config,
@@ -83,21 +75,20 @@ class Experiment {
         group_(*own_group_),
         place_(place),
         config_(config),
-        callbacks_(callbacks_of(callbacks, group_)),
+        callbacks_(group_.is_root() ? callbacks : ExperimentCallbacks()),  // one of a group speaks
         dir_(place.out),
         tokens_(place.data),
         plans_(plan_models(config, tokens_)) {
     for (ModelPlan& plan : plans_) plan.tests.world = own_group_.get();
+    callbacks_.should_stop = [this, asked = callbacks.should_stop] {
+      if (heartbeat_) heartbeat_->check();
+      return asked();
+    };
   }
 
   std::optional<Results> run() {
     for (const ModelPlan& plan : plans_) require_same_model(plan);
-    Options options;
-    ExperimentConfig copy = config_;
-    copy.fields(options);
-    require_same_work(world_, options,
-                      {{"the hash of the training text", hex(tokens_.split("train").data_hash())},
-                       {"--ranks-per-model", std::to_string(place_.ranks_per_model)}});
+    agree();
     std::optional<DirectoryLock> lock;
     world_.on_root([&] {
       make_directories(dir_.path());
@@ -118,6 +109,16 @@ class Experiment {
 
  private:
   using Model = ExperimentCallbacks::Model;
+
+  void agree() {
+    if (world_.is_alone()) return;
+    Options options;
+    ExperimentConfig copy = config_;
+    copy.fields(options);
+    Facts facts = facts_of(tokens_);
+    facts.emplace_back("--ranks-per-model", std::to_string(place_.ranks_per_model));
+    require_same_work(world_, options, facts);
+  }
 
   // A model that was begun with other options is another model.
   void require_same_model(const ModelPlan& plan) const {
@@ -188,24 +189,25 @@ class Experiment {
   // False where a rank was stopped.
   bool finish_together() {
     bool finished = false;
-    Heartbeat heartbeat(world_);
+    heartbeat_.emplace(world_);
     try {
-      finished = finish_all(heartbeat);
+      finished = finish_all();
     } catch (const Stopped&) {  // as false
     }
-    heartbeat.meet();
+    heartbeat_->meet();
+    heartbeat_.reset();
     const std::vector<std::string> all = world_.gather(finished ? "finished" : "stopped");
     return std::ranges::count(all, "finished") == world_.size();
   }
 
   // The group takes models that nobody else is at until all are finished. False when stopped.
-  bool finish_all(Heartbeat& others) {
+  bool finish_all() {
     std::vector<size_t> left(plans_.size());
     std::iota(left.begin(), left.end(), 0);
     while (true) {
       std::optional<DirectoryLock> claim;
       Task task;
-      group_.on_root([&] { task = next(left, claim, others); });
+      group_.on_root([&] { task = next(left, claim); });
       task = of_root(task);
       if (task.work == Task::kNothing) return true;
       const Model model{plans_[task.model], task.model, plans_.size()};
@@ -215,7 +217,7 @@ class Experiment {
   }
 
   // Claims the first model of `left` that is free and not finished, and waits while others are at all of them.
-  Task next(std::vector<size_t>& left, std::optional<DirectoryLock>& claim, Heartbeat& others) const {
+  Task next(std::vector<size_t>& left, std::optional<DirectoryLock>& claim) const {
     constexpr auto kPause = std::chrono::milliseconds(200);
     while (true) {
       for (auto i = left.begin(); i != left.end();) {
@@ -231,7 +233,6 @@ class Experiment {
       claim.reset();
       if (left.empty()) return {};
       std::this_thread::sleep_for(kPause);
-      others.check();
       if (callbacks_.should_stop()) throw Stopped();
     }
   }
@@ -277,14 +278,11 @@ class Experiment {
 
   // Stopped on all ranks of the group where one was.
   LoadedModel load(const Model& model, int64_t step) const {
-    std::optional<LoadedModel> loaded;
-    try {
+    LoadedModel loaded;
+    group_.on_each([&] {
       loaded = load_model(dir_.run(model.plan.name).checkpoint(step), {.should_stop = callbacks_.should_stop});
-    } catch (const Stopped&) {  // told below
-    }
-    const std::vector<std::string> all = group_.gather(loaded ? "loaded" : "stopped");
-    if (std::ranges::count(all, "loaded") < group_.size()) throw Stopped();
-    return std::move(*loaded);
+    });
+    return loaded;
   }
 
   TrainResult train(const Model& m) {
@@ -438,11 +436,12 @@ class Experiment {
   Communicator& group_;
   const ExperimentPlace& place_;
   const ExperimentConfig& config_;
-  const ExperimentCallbacks callbacks_;
+  ExperimentCallbacks callbacks_;
   ExperimentDir dir_;
   TokenSet tokens_;
   std::vector<ModelPlan> plans_;
-  double overhead_ = 1;  // time of a model, its tests included, over that of its training
+  std::optional<Heartbeat> heartbeat_;  // while groups work apart
+  double overhead_ = 1;                 // time of a model, its tests included, over that of its training
 };
 
 }  // namespace

@@ -39,6 +39,14 @@ ShardExchange::ShardExchange(Context& context, Communicator& world, Parameters& 
   });
 }
 
+ShardExchange::~ShardExchange() { rest(); }
+
+// Nothing is moved behind the caller's back.
+void ShardExchange::rest() {
+  context_.call_between({});
+  world_.keep_moving(false);
+}
+
 void ShardExchange::gradients_complete(std::span<float> block, int64_t offset) {
   block_ = block, complete_ = offset;
   world_.keep_moving(true);
@@ -117,8 +125,7 @@ void ShardExchange::finish_gradients() {
       break;
     }
   }
-  context_.call_between({});
-  world_.keep_moving(false);
+  rest();
   next_ = 0;
 }
 
@@ -157,8 +164,7 @@ void ShardExchange::await_values(int64_t end) {
 
 void ShardExchange::finish_values() {
   await_values(parameters_.end());
-  context_.call_between({});
-  world_.keep_moving(false);
+  rest();
 }
 
 std::span<const double> ShardExchange::share(std::span<const double> own) {

@@ -16,6 +16,10 @@ class ShardExchange {
  public:
   ShardExchange(Context& context, Communicator& world, Parameters& parameters, const Shards& shards);
 
+  ~ShardExchange();
+  ShardExchange(const ShardExchange&) = delete;
+  ShardExchange& operator=(const ShardExchange&) = delete;
+
   // Bytes it takes beside the parameters.
   static size_t predict_bytes(const Shards& shards);
 
@@ -41,6 +45,7 @@ class ShardExchange {
     std::span<float> room;  // [ranks - 1] pieces of the bucket
     const Bucket* bucket = nullptr;
   };
+  void rest();
   void move();
   void move_values();
   void start_values(const Bucket& bucket, Transfers& transfers);

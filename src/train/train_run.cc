@@ -236,6 +236,11 @@ void on_root(Communicator* world, F&& f) {
   world ? world->on_root(f) : f();
 }
 
+template <class F>
+void on_each(Communicator* world, F&& f) {
+  world ? world->on_each(f) : f();
+}
+
 }  // namespace
 
 TrainResult train_run(Context& context, TrainRequest request, const TrainEvents& events, Communicator* world) {
@@ -249,15 +254,16 @@ TrainResult train_run(Context& context, TrainRequest request, const TrainEvents&
   if (world) {
     Options options;
     request.fields(options);
-    require_same_work(*world, options,
-                      {{"the hash of the text in --data", hex(tokens.split("train").data_hash())},
-                       {"the tokenizer's hash", hex(tokens.tokenizer().hash())}});
+    require_same_work(*world, options, facts_of(tokens));
   }
-  tokens.split("train").verify(events.reading);
   const PrecisionScope precision(context, request.train.precision);
   Transformer model(request.model, true, Transformer::Memory::kMemory,
                     Trainer::shared_gradients(request.train, request.model.length, world));
-  const TrainerCallbacks callbacks = trainer_callbacks(events, request, tokens, model);
+  TrainerCallbacks callbacks;
+  on_each(world, [&] {
+    tokens.split("train").verify(events.reading);
+    callbacks = trainer_callbacks(events, request, tokens, model);
+  });
 
   Opened opened;
   on_root(world, [&] { open_run(opened, request, tokens, model, events.reading); });

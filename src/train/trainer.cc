@@ -249,8 +249,10 @@ bool Trainer::at_end() const {
 
 void Trainer::advance() {
   loss_ = train_step(step_);
+  const bool finite = std::isfinite(loss_) && std::isfinite(gradient_norm_);  // the same on all ranks
+  if (!finite) finish_step();
   require(
-      std::isfinite(loss_) && std::isfinite(gradient_norm_),
+      finite,
       "step {}: the loss is {} and the gradient's norm {}. Use a lower --lr, a longer --warmup or a smaller --clip; "
       "checkpoints before this step are intact.",
       step_, loss_, gradient_norm_);

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 
+#include "base/records.h"
 #include "data/prepare.h"
 #include "dist/ranks.h"
 #include "helpers.h"
@@ -13,6 +15,7 @@ namespace {
 using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 class SharedPrepare : public testing::TestWithParam<int> {
  protected:
@@ -84,6 +87,62 @@ TEST_P(SharedPrepare, GoesOnWhereItWasStoppedWithAnyNumberOfRanks) {
   EXPECT_THAT(read_text(dir_.path() / "set.partial" / "job.json"), HasSubstr("\"place\""));
   EXPECT_TRUE(prepared(c).finished);
   EXPECT_EQ(contents("set"), contents("one"));
+}
+
+TEST_P(SharedPrepare, AllSayWhichUnfinishedWorkIsDamaged) {
+  const PrepareConfig c = config("byte", "set");
+  bool encoding = false;
+  prepared(c, {.stop = [&] { return encoding; },
+               .progress = [&](const PrepareProgress& p) { encoding = p.phase == std::string("encoding"); }});
+  const fs::path job = dir_.path() / "set.partial" / "job.json";
+  Json json = read_json(job);
+  json["place"]["input"] = 1000;
+  write_json(job, json);
+  const auto errors = on_ranks(GetParam(), [&](Communicator& world) {
+    Context own(1);
+    prepare(own, c, {.world = &world});
+  });
+  EXPECT_THAT(errors, Each(StartsWith(job.string() + ", place: input is 1000")));
+}
+
+// Whoever notices first, while it lists files or counts documents.
+TEST_P(SharedPrepare, AStopOfOneRankStopsAll) {
+  PrepareConfig c = config("word", "set");
+  c.inputs = {(dir_.path() / "texts").string()};
+  for (const std::string& file : inputs_) {
+    make_directories(c.inputs[0]);
+    fs::copy(file, c.inputs[0]);
+  }
+  for (const std::string phase : {"", "counting documents"}) {
+    const auto errors = on_ranks(GetParam(), [&](Communicator& world) {
+      world.set_patience(2);
+      Context own(1);
+      PrepareHooks hooks;
+      hooks.world = &world;
+      bool stops = false;
+      if (world.rank() == GetParam() - 1) {
+        stops = phase.empty();
+        hooks.progress = [&](const PrepareProgress& p) { stops = stops || p.phase == phase; };
+      }
+      hooks.stop = [&] { return stops; };
+      EXPECT_FALSE(prepare(own, c, hooks).finished) << phase;
+    });
+    EXPECT_THAT(errors, Each("")) << phase;
+  }
+  EXPECT_TRUE(prepared(c).finished);
+}
+
+TEST_P(SharedPrepare, RefusesARecipeBeforeItIsFetched) {
+  PrepareConfig c;
+  c.recipe = "wikitext-2", c.out = (dir_.path() / "set").string();
+  const auto errors = on_ranks(GetParam(), [&](Communicator& world) {
+    Context own(1);
+    prepare(own, c,
+            {.stop = [] { return true; },
+             .progress = [](const PrepareProgress& p) { ADD_FAILURE() << p.phase; },
+             .world = &world});
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("put the text into files")));
 }
 
 TEST_P(SharedPrepare, RefusesWhatOneRankAloneCouldRead) {

@@ -55,6 +55,37 @@ TEST_P(Ranks, AStopOfRankZeroIsEverybodys) {
   on_ranks(GetParam(), [](Communicator& world) { EXPECT_THROW(world.on_root([] { throw Stopped(); }), Stopped); });
 }
 
+TEST_P(Ranks, AnErrorOfAnyIsEverybodys) {
+  const int last = GetParam() - 1;
+  const auto errors_of = [&](const std::function<void(int)>& f) {
+    return on_ranks(GetParam(), [&](Communicator& world) {
+      int calls = 0;
+      world.on_each([&] {
+        ++calls;
+        f(world.rank());
+      });
+      EXPECT_EQ(calls, 1);
+    });
+  };
+  EXPECT_THAT(errors_of([](int) {}), Each(""));
+  EXPECT_THAT(errors_of([](int) { fail("no such file"); }), Each("no such file"));
+  const auto of_last = [&](int rank) {
+    if (rank == last) fail("no such file");
+    if (rank == 0) throw Stopped();
+  };
+  const std::string whose = GetParam() == 1 ? "" : fmt::format("rank {} (thread-{}): ", last, last);
+  EXPECT_THAT(errors_of(of_last), Each(whose + "no such file"));
+}
+
+TEST_P(Ranks, AStopOfAnyIsEverybodys) {
+  on_ranks(GetParam(), [](Communicator& world) {
+    EXPECT_THROW(world.on_each([&] {
+      if (world.rank() == world.size() - 1) throw Stopped();
+    }),
+                 Stopped);
+  });
+}
+
 TEST_P(Ranks, TextsGoFromOneToAnother) {
   const auto errors = on_ranks(GetParam(), [](Communicator& world) {
     for (const std::string& text : {std::string(70000, 'y'), std::string(), std::string("last")}) {
@@ -87,7 +118,8 @@ TEST(Communicator, ASilentRankIsNamed) {
   });
   EXPECT_EQ(errors[1], "");
   for (const size_t r : {0, 2})
-    EXPECT_THAT(errors[r], AllOf(HasSubstr("nothing from rank 1 (thread-1) for"), HasSubstr("--rank-timeout")));
+    EXPECT_THAT(errors[r], AllOf(HasSubstr("nothing from rank 1 (thread-1) for"), HasSubstr("--rank-timeout"),
+                                 HasSubstr("or does it wait for another that is?")));
 }
 
 TEST(Communicator, RankZeroMayWorkForLongerThanTheOthersArePatient) {
@@ -141,6 +173,33 @@ TEST(Communicator, RanksEndTogetherOnlyWithTheSameWords) {
     if (!world.is_root()) return;
     EXPECT_FALSE(world.all_end_with("disk full", 0.1));
   });
+}
+
+// Memory of theirs may be gone: they must not be waited for.
+TEST(Communicator, AfterMessagesWereGivenUpNothingMoves) {
+  const auto errors = on_ranks(2, [](Communicator& world) {
+    {
+      std::byte word{};
+      const auto given_up = world.transfers();
+      given_up->receive(1 - world.rank(), Transfers::kFirstTag, std::span(&word, 1));
+    }
+    EXPECT_FALSE(world.all_end_with("the same", 5));
+    EXPECT_EQ(static_cast<ThreadRank&>(world).sent(), 0);
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Communicator, WhatAllGetComesInPartsThatCanBeHeard) {
+  const size_t size = (size_t{64} << 20) + 12345;
+  const auto errors = on_ranks(3, [&](Communicator& world) {
+    std::string text(world.is_root() ? size : 0, 'x');
+    if (world.is_root()) text.back() = 'y';
+    text = world.broadcast(std::move(text));
+    ASSERT_EQ(text.size(), size);
+    EXPECT_EQ(text.substr(size - 2), "xy");
+    EXPECT_LE(static_cast<ThreadRank&>(world).largest(), int64_t{64} << 20);
+  });
+  EXPECT_THAT(errors, Each(""));
 }
 
 TEST(Communicator, KnowsWhoStartedIt) {

@@ -45,7 +45,10 @@ class ThreadRank : public Communicator {
   int size() const override { return size_; }
   std::string host(int rank) const override { return "thread-" + std::to_string(rank); }
   void abort(int code) override { std::_Exit(code); }
-  int64_t sent() const { return sent_; }  // bytes
+  int64_t sent() const { return sent_; }        // bytes
+  int64_t largest() const { return largest_; }  // bytes of a message sent
+  void keep_moving(bool on) override { moving_ = on; }
+  bool is_moving() const { return moving_; }
 
   std::unique_ptr<Transfers> transfers() override { return std::make_unique<Letters>(*this); }
 
@@ -53,9 +56,15 @@ class ThreadRank : public Communicator {
   class Letters : public Transfers {
    public:
     explicit Letters(ThreadRank& own) : own_(own) {}
+    Letters(const Letters&) = delete;
+    Letters& operator=(const Letters&) = delete;
+    ~Letters() override {
+      if (!open_.empty()) own_.abandon();
+    }
     void send(int to, int tag, std::span<const std::byte> bytes) override {
       own_.mailbox_.put({own_.rank_, to, tag}, bytes);
       own_.sent_ += std::ssize(bytes);
+      own_.largest_ = std::max<int64_t>(own_.largest_, std::ssize(bytes));
       ++ended_;
     }
     void receive(int from, int tag, std::span<std::byte> bytes) override { open_.push_back({from, tag, bytes}); }
@@ -92,7 +101,8 @@ class ThreadRank : public Communicator {
 
   Mailbox& mailbox_;
   int rank_, size_;
-  std::atomic<int64_t> sent_ = 0;
+  std::atomic<int64_t> sent_ = 0, largest_ = 0;
+  std::atomic<bool> moving_ = false;
 };
 
 // f(rank) on every rank, each on a thread of its own. Returns what each threw, "" where nothing.

@@ -196,6 +196,35 @@ TEST_F(SharedExperiment, AStopOfRankZeroBetweenModelsIsNoError) {
   EXPECT_THAT(errors, Each(""));
 }
 
+TEST_F(SharedExperiment, ARankThatIsGoneIsNamedWhileTheOthersHaveModelsLeft) {
+  config_.train.steps = 100'000;
+  const auto errors = on_ranks(2, [&](Communicator& world) {
+    world.set_patience(0.3);
+    Context own(1);
+    ExperimentCallbacks callbacks;
+    callbacks.on_model = [&](const ExperimentCallbacks::Model&) {
+      if (!world.is_root()) fail("gone");
+    };
+    callbacks.on_tested = [](const auto&, const auto&) { ADD_FAILURE() << "a whole model later"; };
+    run_experiment(own, place("out", &world), config_, callbacks);
+  });
+  EXPECT_THAT(errors[0], HasSubstr("has heard nothing from rank 1"));
+}
+
+TEST_F(SharedExperiment, RanksWithOtherTextForTestsAreNamed) {
+  write_token_set(dir_ / "source", 5000);
+  make_directories(dir_ / "other");
+  fs::copy(dir_ / "data", dir_ / "other");
+  fs::copy(dir_ / "source" / "valid.tokens", dir_ / "other", fs::copy_options::overwrite_existing);
+  const auto errors = on_ranks(2, [&](Communicator& world) {
+    Context own(1);
+    ExperimentPlace at = place("out", &world);
+    if (!world.is_root()) at.data = (dir_ / "other").string();
+    run_experiment(own, at, config_, {});
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("the hash of the text 'valid' in --data is")));
+}
+
 TEST_F(SharedExperiment, RanksThatWereToldOtherThingsAreNamed) {
   const auto errors = on_ranks(2, [&](Communicator& world) {
     Context own(1);

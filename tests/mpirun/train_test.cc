@@ -7,6 +7,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class MpirunTrain : public Mpirun {
  protected:
@@ -102,6 +103,16 @@ TEST_F(MpirunTrain, RefusesRanksThatDisagree) {
   const Outcome other = mpirun(ranks(2, "info " + run("no").string()));
   EXPECT_NE(other.code, 0);
   EXPECT_THAT(other.err, HasSubstr("longshot info runs in one process, but mpirun started 2"));
+}
+
+TEST_F(MpirunTrain, SaysWhatIsWrongOnOneHostBeforeTheRanksMeet) {
+  const std::string fine = train("never", "--steps 3"), broken = fine + " --config " + (dir_ / "absent.toml").string();
+  const Outcome one = mpirun(ranks(1, fine) + " : " + ranks(1, broken));
+  EXPECT_NE(one.code, 0);
+  EXPECT_THAT(one.err, AllOf(HasSubstr("longshot: rank 1: "), HasSubstr("absent.toml")));
+  const Outcome all = mpirun(ranks(2, broken));
+  EXPECT_NE(all.code, 0);
+  EXPECT_THAT(all.err, AllOf(HasSubstr("absent.toml"), Not(HasSubstr("rank 1: ")))) << "said once";
 }
 
 TEST_F(MpirunTrain, AFullDiskOnRankZeroEndsAllAndHarmsNothing) {

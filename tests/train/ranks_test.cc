@@ -1,4 +1,4 @@
-// Training on several ranks gives the bits of one process. Ranks are threads here; tests/cli/ranks_test.cc starts mpirun.
+// Training on several ranks gives the bits of one process. Ranks are threads here; tests/mpirun starts real ones.
 #include "dist/ranks.h"
 
 #include <gmock/gmock.h>
@@ -173,10 +173,76 @@ TEST_F(TrainingOnRanks, AreRefusedWhereTheyDisagree) {
   EXPECT_THAT(errors_of([](TrainRequest& r, int rank) { r.train.schedule.lr = rank == 1 ? 0.5 : 0.25; }),
               Each(HasSubstr("--lr is 0.25 on rank 0 (thread-0), but 0.5 on rank 1 (thread-1)")));
   EXPECT_THAT(errors_of([&](TrainRequest& r, int rank) { r.data = (dir_ / (rank == 1 ? "other" : "data")).string(); }),
-              Each(HasSubstr("the hash of the text in --data is ")));
+              Each(HasSubstr("the hash of the text 'train' in --data is ")));
   EXPECT_THAT(errors_of([](TrainRequest& r, int) { r.train.batch_tokens = 24; }),
               Each(HasSubstr("--batch-tokens holds 1 sequences, too few for 2 ranks")));
   EXPECT_FALSE(fs::exists(dir_ / "never"));
+}
+
+TEST_F(TrainingOnRanks, AreRefusedWhereTextForValidationDiffers) {
+  for (const char* change : {"another", "none"}) {
+    write_token_set(dir_ / "other", 3000);
+    write_token_set(dir_ / "source", 5000);
+    fs::remove(dir_ / "other" / "valid.tokens");
+    if (change == std::string("another")) fs::copy(dir_ / "source" / "valid.tokens", dir_ / "other" / "valid.tokens");
+    const auto errors = on_ranks(2, [&](Communicator& world) {
+      Context context(1);
+      TrainRequest r = request("never");
+      if (world.rank() == 1) r.data = (dir_ / "other").string();
+      train_run(context, r, {}, &world);
+    });
+    EXPECT_THAT(errors, Each(HasSubstr(change == std::string("another") ? "the hash of the text 'valid' in --data is"
+                                                                        : "the splits of --data is train, valid on")));
+  }
+  EXPECT_FALSE(fs::exists(dir_ / "never"));
+}
+
+TEST_F(TrainingOnRanks, ALossThatIsNoNumberEndsAllWithTheSameWords) {
+  TrainRequest r = request("diverges");
+  r.train.steps = 20, r.train.schedule.lr = 1e30, r.train.schedule.warmup = 0, r.train.optimizer.clip = 0;
+  const auto errors = on_ranks(2, [&](Communicator& world) {
+    Context context(1);
+    try {
+      train_run(context, r, {}, &world);
+    } catch (const Error& e) {
+      EXPECT_TRUE(world.all_end_with(e.what(), 5)) << "messages were given up";
+      throw;
+    }
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("Use a lower --lr")));
+}
+
+TEST_F(TrainingOnRanks, AnErrorBetweenStepsLeavesNothingMoving) {
+  const auto errors = on_ranks(2, [&](Communicator& world) {
+    Context context(1);
+    TrainEvents events;
+    events.on_step = [&](const StepReport&) {
+      EXPECT_TRUE(static_cast<ThreadRank&>(world).is_moving());
+      fail("the disk is full");
+    };
+    try {
+      train_run(context, request("broken"), events, &world);
+    } catch (const Error&) {
+      EXPECT_FALSE(static_cast<ThreadRank&>(world).is_moving());
+      throw;
+    }
+  });
+  EXPECT_THAT(errors, Each("the disk is full"));
+}
+
+TEST_F(TrainingOnRanks, WhatOneAloneCannotReadEndsAll) {
+  write_token_set(dir_ / "damaged", 3000);
+  std::fstream file(dir_ / "damaged" / "train.tokens", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(500);
+  file.put('~');
+  file.close();
+  const auto errors = on_ranks(2, [&](Communicator& world) {
+    Context context(1);
+    TrainRequest r = request("never");
+    if (world.rank() == 1) r.data = (dir_ / "damaged").string();
+    train_run(context, r, {}, &world);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("rank 1 (thread-1): ")));
 }
 
 TEST_F(TrainingOnRanks, EachHoldsItsShareOfTheMoments) {
