@@ -4,7 +4,8 @@
     bench/peers/compare.py LONGSHOT OUT_DIR [ROW ..]
 
 Each row runs all programs in turn, PEER_ROUNDS (3) times, and takes the medians, of ratios too. A row whose losses differ by more
-than 1e-4 relative is reported as such instead of being timed. TORCH_PYTHON names the Python whose PyTorch is the peer, or several,
+than 1e-4 relative is reported as such instead of being timed; in bf16 (rows "b": --precision bf16 beside torch.autocast) by more than
+1e-3: the two round different things, PyTorch the logits and the bias of positions as well. TORCH_PYTHON names the Python whose PyTorch is the peer, or several,
 separated by commas (/usr/bin/python3, Debian's). PyTorch 1 runs the mask as the ALiBi authors made it; PyTorch 2 runs
 scaled_dot_product_attention, the same compiled and, in evaluation, compiled FlexAttention; the fastest of a version is marked * and
 counts. Where ALIBI_REFERENCE names a checkout of the ALiBi authors' repository, their own code is a peer as well (rows "fairseq"; see
@@ -24,15 +25,19 @@ SMALL = {"layers": 4, "dim": 256, "heads": 8, "ffn": 1024, "vocab": 8192}
 LARGE = {"layers": 8, "dim": 512, "heads": 8, "ffn": 2048, "vocab": 16384}
 ADAPTIVE = {"layers": 6, "dim": 512, "heads": 8, "ffn": 2048, "vocab": 26912, "adaptive-cutoffs": "4000,12000"}
 DROPOUT = {"dropout": 0.3, "attention-dropout": 0.1, "activation-dropout": 0.1, "adaptive-dropout": 0.2}  # the paper's
+BF16 = {"precision": "bf16"}
 ROWS = [("train", LARGE, 512, 2048), ("train", SMALL, 256, 4096), ("train", SMALL, 1024, 4096), ("train", SMALL, 4096, 4096),
         ("eval", SMALL, 512, 512), ("eval", SMALL, 2048, 2048), ("eval", SMALL, 8192, 8192), ("eval", SMALL, 16384, 16384),
+        ("train", {**LARGE, **BF16}, 512, 2048), ("train", {**SMALL, **BF16}, 1024, 4096), ("eval", {**SMALL, **BF16}, 512, 512),
+        ("eval", {**SMALL, **BF16}, 2048, 2048),
         ("train", ADAPTIVE, 512, 2048), ("train", ADAPTIVE, 2048, 2048), ("eval", ADAPTIVE, 512, 512), ("eval", ADAPTIVE, 4096, 4096)]
 if REFERENCE:
     ROWS += [("train", {**ADAPTIVE, **DROPOUT}, 512, 2048), ("train", {**ADAPTIVE, **DROPOUT}, 2048, 2048)]
 
 
 def model_name(model):
-    return f"{model['layers']}x{model['dim']}" + ("a" if "adaptive-cutoffs" in model else "") + ("d" if "dropout" in model else "")
+    marks = {"a": "adaptive-cutoffs", "b": "precision", "d": "dropout"}
+    return f"{model['layers']}x{model['dim']}" + "".join(mark for mark, key in marks.items() if key in model)
 
 
 def row_name(row):
@@ -92,7 +97,8 @@ def summary(row, ours, lines):
     skipped = [line["skipped"] for line in lines if "skipped" in line]
     if skipped:
         return {**found, "skipped": skipped[0]}
-    if "dropout" not in model and abs(lines[0]["loss"] - ours[0]["first_loss"]) > 1e-4 * abs(lines[0]["loss"]):
+    most = (1e-3 if "precision" in model else 1e-4) * abs(lines[0]["loss"])
+    if "dropout" not in model and abs(lines[0]["loss"] - ours[0]["first_loss"]) > most:
         return {**found, "losses_differ": [ours[0]["first_loss"], lines[0]["loss"]]}
     ratios = [a["tokens_per_second"] / b["tokens_per_second"] for a, b in zip(ours, lines)]
     return {**found, "torch_tokens_per_second": statistics.median(r["tokens_per_second"] for r in lines),
@@ -147,7 +153,8 @@ def main():
         return
     path = os.path.join(out, "peers.json")
     results = []
-    print("\nPyTorch beside Longshot; a: adaptive input and softmax, d: the paper's dropouts (then losses cannot be compared)")
+    print("\nPyTorch beside Longshot; a: adaptive input and softmax, b: in bf16 (losses within 1e-3, not 1e-4), d: the paper's dropouts "
+          "(then losses cannot be compared)")
     print(f"{'':6}{'model':>8}{'L':>7} {'version':>12} {'attention':>10} {'Longshot':>10} {'PyTorch':>10} {'ratio':>7}  {'memory':>17}")
     for row in ROWS:
         if not wanted or row_name(row) in wanted:

@@ -4,8 +4,8 @@
     bench/peers/torch_bench.py --layers 4 --dim 256 --heads 8 --ffn 1024 --vocab 8192
         --length 256,1024,4096 --tokens 4096 --position alibi,none --task train,eval
 
-Lists are separated by commas; every combination of position, length, attention and task is one measurement, made in a
-fresh process, and prints one JSON line on stdout. Errors go to stderr. Exit code 0 also when measurements were
+Lists are separated by commas; every combination of position, length, attention, precision and task is one measurement, made in a
+fresh process, and prints one JSON line on stdout; a process that dies is a line as well. Errors go to stderr. Exit code 0 also when measurements were
 skipped, 1 for a batch file that cannot be read, 2 for wrong usage.
 
     --layers --dim --heads --ffn --vocab N     the model: pre-norm LayerNorm, ReLU, biases, final norm, output tied to the
@@ -23,6 +23,8 @@ skipped, 1 for a batch file that cannot be read, 2 for wrong usage.
                         fairseq: not this program's model but the authors' own code (see fairseq_step.py), its NAG
                         and its scorer; adaptive models with alibi only                              [reference,sdpa]
     --fairseq DIR       a checkout of the authors' repository, for --attention fairseq
+    --precision P,..    f32, or bf16: forward and loss under torch.autocast("cpu", dtype=torch.bfloat16), parameters and optimizer in
+                        float32. Its attention rounds the mask too, and so a bias of positions                            [f32]
     --dropout P, --attention-dropout P, --activation-dropout P, --adaptive-dropout P
                         in training, with --attention fairseq only; the first also on the embeddings                 [0]
     --task T,..         train: forward, backward, clipping to norm 1, AdamW (fused where PyTorch has it). eval: forward
@@ -39,7 +41,7 @@ skipped, 1 for a batch file that cannot be read, 2 for wrong usage.
     --memory BYTES      skip what is estimated to need more                                    [90% of what is available]
 
 A line has the fields
-    peer "torch", version, blas (the library file that is loaded), task, attention, position, layers, dim, heads, ffn,
+    peer "torch", version, blas (the library file that is loaded), task, attention, precision, position, layers, dim, heads, ffn,
     vocab, length, sequences, tokens (= sequences * length), parameters, threads, estimated_bytes, and then either
     skipped (why), or
     loss (mean nats per target of the first step, before any update: equal weights and batch give an equal loss),
@@ -52,6 +54,7 @@ import json
 import math
 import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -62,6 +65,7 @@ from torch_model import bands, make_batch, make_parameters, make_step, parameter
 
 POSITIONS = ("alibi", "none", "rotary", "t5", "sinusoidal")
 ATTENTIONS = ("reference", "sdpa", "compiled", "flex", "fairseq")
+PRECISIONS = ("f32", "bf16")
 TASKS = ("train", "eval")
 DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "adaptive_dropout")
 
@@ -128,6 +132,14 @@ def measure(c):
                 tokens_per_second=round(c.tokens / median, 1), peak_memory_bytes=peak_bytes())
 
 
+def cause_of(code):
+    if code >= 0:
+        return f"code {code}"
+    meanings = {signal.SIGKILL: "out of memory?", signal.SIGILL: "an instruction that this machine does not let it run"}
+    name = signal.Signals(-code).name
+    return f"{name} ({meanings[-code]})" if -code in meanings else name
+
+
 def run_apart(c):
     """measure(c) in a process of its own. This process stays small: Linux hands its peak memory on to its children."""
     threads = str(c.threads)
@@ -135,13 +147,12 @@ def run_apart(c):
     done = subprocess.run([sys.executable, __file__, "--measure", json.dumps(vars(c))], env=environment,
                           stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        cause = f"signal {-done.returncode} (9: out of memory?)" if done.returncode < 0 else f"code {done.returncode}"
-        raise Skip(f"PyTorch's process ended with {cause}")
+        raise Skip(f"PyTorch's process ended with {cause_of(done.returncode)}")
     return json.loads(done.stdout)
 
 
 def line_of(c):
-    line = {key: getattr(c, key) for key in ("task", "attention", "position", "layers", "dim", "heads", "ffn", "vocab",
+    line = {key: getattr(c, key) for key in ("task", "attention", "precision", "position", "layers", "dim", "heads", "ffn", "vocab",
                                              "length", "sequences", "tokens", "threads")}
     line = dict(peer="torch", **line, parameters=sum(math.prod(s) for s in parameter_shapes(c).values()),
                 estimated_bytes=estimated_bytes(c))
@@ -182,6 +193,7 @@ def parse(arguments):
     parser.add_argument("--position", type=list_of(str, POSITIONS), default=["alibi"])
     parser.add_argument("--attention", type=list_of(str, ATTENTIONS), default=["reference", "sdpa"])
     parser.add_argument("--fairseq")
+    parser.add_argument("--precision", type=list_of(str, PRECISIONS), default=["f32"])
     parser.add_argument("--task", type=list_of(str, TASKS), default=list(TASKS))
     for name in DROPOUTS:
         parser.add_argument("--" + name.replace("_", "-"), type=float, default=0.0)
@@ -202,6 +214,8 @@ def parse(arguments):
         parser.error("--attention fairseq wants --fairseq DIR, --adaptive-cutoffs and --position alibi")
     if options.attention != ["fairseq"] and any(getattr(options, name) for name in DROPOUTS):
         parser.error("dropout wants --attention fairseq")
+    if "fairseq" in options.attention and options.precision != ["f32"]:
+        parser.error("--attention fairseq has --precision f32")
     for path in filter(None, (options.weights, options.batch)):
         if not os.path.isfile(path):
             parser.error(f"{path} is not a file")
@@ -214,10 +228,10 @@ def measurements(options):
         shapes = [SafeTensors(options.batch).shape("ids")]
     else:
         shapes = [(max(1, options.tokens // length), length) for length in options.length]
-    for position, (sequences, length), attention, task in itertools.product(options.position, shapes, options.attention,
-                                                                            options.task):
+    for position, (sequences, length), attention, precision, task in itertools.product(
+            options.position, shapes, options.attention, options.precision, options.task):
         yield argparse.Namespace(**{**vars(options), "position": position, "length": length, "sequences": sequences,
-                                    "tokens": sequences * length, "attention": attention, "task": task})
+                                    "tokens": sequences * length, "attention": attention, "precision": precision, "task": task})
 
 
 def main():

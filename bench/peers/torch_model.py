@@ -266,11 +266,15 @@ def make_step(c):
     ids, targets = make_batch(c)
     attend = flex_attention(c) if c.attention == "flex" else attend_reference if c.attention == "reference" else attend_sdpa
 
-    def loss_of(ids, targets):
+    def plain(ids, targets):
         return mean_loss(c, p, positions, attend, ids, targets)
 
-    if c.attention in ("compiled", "flex"):
-        loss_of = torch.compile(loss_of)
+    computed = torch.compile(plain) if c.attention in ("compiled", "flex") else plain
+
+    def loss_of(ids, targets):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=c.precision == "bf16"):
+            return computed(ids, targets)
+
     if c.task == "eval":
         def evaluate():
             with torch.no_grad():
