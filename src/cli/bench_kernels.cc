@@ -3,6 +3,7 @@
 
 #include "cli/bench.h"
 #include "kernels/attention_call.h"
+#include "kernels/norm.h"
 #include "kernels/peak.h"
 #include "kernels/rowwise.h"
 #include "kernels/update.h"

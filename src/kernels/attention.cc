@@ -215,11 +215,18 @@ void QueryTile::write() const {
   float* lse = task_.queries.lse.data() + at;
   if (!task_.queries.q_norm.empty()) std::copy_n(w_.q_norm, rows_.rows, task_.queries.q_norm.data() + at);
   for (int64_t r = 0; r < rows_.rows; ++r) {
-    float* out = task_.queries.out.at(head_.sequence, rows_.first + r, head_.head);
-    const float inverse = w_.row_sum[r] == 0 ? 0.0f : 1.0f / w_.row_sum[r];
-    for (int64_t c = 0; c < dim; ++c) out[c] = w_.o[r * dp + c] * inverse;
+    w_.rescale[r] = w_.row_sum[r] == 0 ? 0.0f : 1.0f / w_.row_sum[r];
     lse[r] = w_.row_max[r] + std::log(w_.row_sum[r]);
   }
+  scale_rows(w_.o, dp, w_.rescale, rows_.rows, dim);
+  const NumberHeads& out = task_.queries.out;
+  rotate_copy({.x = w_.o,
+               .x_stride = dp,
+               .y = out.at(head_.sequence, rows_.first, head_.head),
+               .y_stride = out.token,
+               .rows = rows_.rows,
+               .dim = dim,
+               .padded = dim});
 }
 
 }  // namespace

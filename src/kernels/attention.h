@@ -7,6 +7,8 @@
 // i and j are positions: absolute, whatever a cache has forgotten. A query that sees no key has o_i = 0, lse_i = -inf
 // and no gradient.
 //
+// Queries, keys, values, the result and its gradients may be bf16; what is computed of them are floats.
+//
 // Letters: B sequences, T queries and S keys of each, H heads, D head dimension.
 #pragma once
 #include <cmath>
@@ -101,9 +103,9 @@ struct VisitedTiles {
 };
 
 struct AttentionQueries {
-  ConstHeads q;                       // [B, T, H]
+  ConstNumberHeads q;                 // [B, T, H]
   std::span<const int64_t> position;  // [B] of the first query
-  Heads out;                          // [B, T, H]
+  NumberHeads out;                    // [B, T, H]
   std::span<float> lse;               // [B, H, T]
   std::span<VisitedTiles> visited;    // [B, H, query tiles]
   std::span<float> q_norm = {};       // [B, H, T] or empty: |q_i| with the scale of the scores
@@ -114,17 +116,17 @@ void attention_forward(Context& context, const AttentionShape& shape, const Atte
                        const AttentionQueries& queries, const KeyStore& store);
 
 struct AttentionForwardResult {
-  ConstHeads q, k, v;
+  ConstNumberHeads q, k, v;
   int64_t keys = 0;                   // S, at positions 0 .. S - 1
   std::span<const int64_t> position;  // [B] of the first query
-  ConstHeads out;
+  ConstNumberHeads out;
   std::span<const float> lse;
   std::span<const VisitedTiles> visited;
 };
 
 struct AttentionGradients {
   ConstHeads d_out;
-  Heads d_q, d_k, d_v;
+  NumberHeads d_q, d_k, d_v;
   // Where the bias wants it: like its table; kLinear: [H, n], n > every distance. With groups of tokens one below the
   // other, [groups H, n].
   Mat d_bias;

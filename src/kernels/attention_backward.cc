@@ -110,16 +110,19 @@ void KeyHead::load() {
       w_.delta[row(g, t)] = dot(w_.d_out + row(g, t) * dp_, f.out.at(sequence_, t, head(g)), dim_);
     }
   }
-  const RotateCopy k{.x = f.k.at(sequence_, 0, key_head_),
-                     .x_stride = f.k.token,
-                     .y = w_.k,
-                     .y_stride = dp_,
-                     .rows = S,
-                     .dim = dim_,
-                     .padded = dp_};
-  rotate_copy(with_rotation(k, rotation, 0, 1));
+  const auto keys = [&](const ConstNumberHeads& x) {
+    return RotateCopy{.x = x.at(sequence_, 0, key_head_),
+                      .x_stride = x.token,
+                      .y = w_.k,
+                      .y_stride = dp_,
+                      .rows = S,
+                      .dim = dim_,
+                      .padded = dp_};
+  };
+  rotate_copy(keys(f.v));
+  pack_panels(w_.k, dp_, S, dim_, w_.v_panels);
+  rotate_copy(with_rotation(keys(f.k), rotation, 0, 1));
   pack_panels(w_.k, dp_, S, dim_, w_.k_panels);
-  pack_panels(f.v.at(sequence_, 0, key_head_), f.v.token, S, dim_, w_.v_panels);
   std::fill_n(memory_.d_q, row(task_.shape.group(), 0) * dp_, 0.0f);
   if (memory_.d_bias) std::fill_n(memory_.d_bias, task_.shape.group() * task_.d_bias_stride, 0.0f);
 }
@@ -181,7 +184,7 @@ void KeyHead::key_tile(int64_t tile) {
 }
 
 void KeyHead::write_queries() const {
-  const Heads& to = task_.gradients.d_q;
+  const NumberHeads& to = task_.gradients.d_q;
   for (int64_t g = 0; g < task_.shape.group(); ++g) {
     const RotateCopy out{.x = memory_.d_q + row(g, 0) * dp_,
                          .x_stride = dp_,

@@ -13,7 +13,7 @@ struct RingWriter {
   const KeyRing& ring;
   int64_t dim;
 
-  void write_values(const float* x, int64_t x_stride, KeyRange at) const {
+  void write_values(ConstNumbers x, int64_t x_stride, KeyRange at) const {
     const int64_t dp = padded_dim(dim);
     for (int64_t p = at.first; p < at.last;) {
       const int64_t slot = p % ring.capacity, count = std::min(ring.capacity - slot, at.last - p);

@@ -7,6 +7,7 @@
 #include "base/context.h"
 #include "base/view.h"
 #include "base/workspace.h"
+#include "kernels/numbers.h"
 
 namespace longshot {
 
@@ -21,11 +22,40 @@ struct BasicHeads {
 using Heads = BasicHeads<float>;
 using ConstHeads = BasicHeads<const float>;
 
+// The same of numbers that may be bf16.
+template <class F, class H>
+struct BasicNumberHeads {
+  BasicNumbers<F, H> data;
+  int64_t sequence = 0, token = 0, head = 0;
+
+  BasicNumberHeads() = default;
+  BasicNumberHeads(BasicNumbers<F, H> data_, int64_t sequence_, int64_t token_, int64_t head_)
+      : data(data_), sequence(sequence_), token(token_), head(head_) {}
+  template <class T>
+    requires std::convertible_to<T*, F*>
+  BasicNumberHeads(const BasicHeads<T>& h) : BasicNumberHeads(h.data, h.sequence, h.token, h.head) {}
+  operator BasicNumberHeads<const F, const H>() const { return {data, sequence, token, head}; }
+
+  BasicNumbers<F, H> at(int64_t b, int64_t t, int64_t h) const { return data + (b * sequence + t * token + h * head); }
+  // REQUIRES: they are floats.
+  BasicHeads<F> floats() const {
+    assert(!data.halves);
+    return {data.floats, sequence, token, head};
+  }
+};
+using NumberHeads = BasicNumberHeads<float, uint16_t>;
+using ConstNumberHeads = BasicNumberHeads<const float, const uint16_t>;
+
 // Head h in columns [h D, (h + 1) D) of a matrix; sequences follow each other after `tokens` rows.
 inline Heads heads_of(Mat m, int64_t tokens, int64_t head_dim) {
   return {m.data, tokens * m.stride, m.stride, head_dim};
 }
 inline ConstHeads heads_of(ConstMat m, int64_t tokens, int64_t head_dim) {
+  return {m.data, tokens * m.stride, m.stride, head_dim};
+}
+
+template <class F, class H>
+BasicNumberHeads<F, H> heads_of(const BasicNumberMat<F, H>& m, int64_t tokens, int64_t head_dim) {
   return {m.data, tokens * m.stride, m.stride, head_dim};
 }
 
@@ -75,7 +105,7 @@ struct KeyStore {
 };
 
 struct NewKeys {
-  ConstHeads k, v;                    // [B, count, heads]
+  ConstNumberHeads k, v;              // [B, count, heads]
   int64_t count = 0;                  // of each sequence
   std::span<const int64_t> position;  // [B] of the first
 };

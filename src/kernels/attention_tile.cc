@@ -182,10 +182,11 @@ void ScaleRowsImpl(float* x, int64_t stride, const float* factor, int64_t rows, 
 
 constexpr int64_t kRowsAhead = 8;  // rows of a head lie pages apart, which no hardware prefetches
 
-void RotateCopyImpl(const RotateCopy& p) {
+template <class X, class Y>
+void rotate_rows(const RotateCopy& p, const X* first_x, Y* first_y) {
   for (int64_t r = 0; r < p.rows; ++r) {
-    const float* x = p.x + r * p.x_stride;
-    float* y = p.y + r * p.y_stride;
+    const X* x = first_x + r * p.x_stride;
+    Y* y = first_y + r * p.y_stride;
     if (r + kRowsAhead < p.rows) {
       for (int64_t c = 0; c < p.dim; c += kPanel) hwy::Prefetch(x + kRowsAhead * p.x_stride + c);
     }
@@ -195,34 +196,40 @@ void RotateCopyImpl(const RotateCopy& p) {
     const int64_t turned = p.cos ? 2 * p.pairs : 0;
     if (turned && p.interleaved) {
       for (int64_t c = 0; c < p.pairs; ++c) {
-        const float a = x[2 * c] * scale, b = x[2 * c + 1] * scale, sine = p.direction * sin[c];
-        y[2 * c] = a * cos[c] - b * sine;
-        y[2 * c + 1] = a * sine + b * cos[c];
+        const float a = number(x + 2 * c) * scale, b = number(x + 2 * c + 1) * scale, sine = p.direction * sin[c];
+        set_number(y + 2 * c, a * cos[c] - b * sine);
+        set_number(y + 2 * c + 1, a * sine + b * cos[c]);
       }
     } else if (turned) {
-      const float* high = x + p.pairs;
-      float* y_high = y + p.pairs;
+      const X* high = x + p.pairs;
+      Y* y_high = y + p.pairs;
       for_columns(p.pairs, [&](auto d, int64_t c) HWY_ATTR {
-        const auto a = hn::Mul(hn::LoadU(d, x + c), hn::Set(d, scale));
-        const auto b = hn::Mul(hn::LoadU(d, high + c), hn::Set(d, scale));
+        const auto a = hn::Mul(load(d, x + c), hn::Set(d, scale));
+        const auto b = hn::Mul(load(d, high + c), hn::Set(d, scale));
         const auto cosine = hn::LoadU(d, cos + c);
         const auto sine = hn::Mul(hn::LoadU(d, sin + c), hn::Set(d, p.direction));
-        hn::StoreU(hn::NegMulAdd(b, sine, hn::Mul(a, cosine)), d, y + c);
-        hn::StoreU(hn::MulAdd(a, sine, hn::Mul(b, cosine)), d, y_high + c);
+        store(hn::NegMulAdd(b, sine, hn::Mul(a, cosine)), d, y + c);
+        store(hn::MulAdd(a, sine, hn::Mul(b, cosine)), d, y_high + c);
       });
     }
-    const float* x_rest = x + turned;
-    float* y_rest = y + turned;
+    const X* x_rest = x + turned;
+    Y* y_rest = y + turned;
     for_columns(p.dim - turned, [&](auto d, int64_t c) HWY_ATTR {
-      hn::StoreU(hn::Mul(hn::LoadU(d, x_rest + c), hn::Set(d, scale)), d, y_rest + c);
+      store(hn::Mul(load(d, x_rest + c), hn::Set(d, scale)), d, y_rest + c);
     });
-    std::fill(y + p.dim, y + p.padded, 0.0f);
+    std::fill(y + p.dim, y + p.padded, Y{});
   }
 }
 
-float DotImpl(const float* x, const float* y, int64_t n) {
+void RotateCopyImpl(const RotateCopy& p) {
+  with_kind(p.x, [&](const auto* x) HWY_ATTR { with_kind(p.y, [&](auto* y) HWY_ATTR { rotate_rows(p, x, y); }); });
+}
+
+float DotImpl(const float* x, ConstNumbers y, int64_t n) {
   ColumnSum sum;
-  for_columns(n, [&](auto d, int64_t c) HWY_ATTR { sum.add(d, hn::Mul(hn::LoadU(d, x + c), hn::LoadU(d, y + c))); });
+  with_kind(y, [&](const auto* numbers) HWY_ATTR {
+    for_columns(n, [&](auto d, int64_t c) HWY_ATTR { sum.add(d, hn::Mul(hn::LoadU(d, x + c), load(d, numbers + c))); });
+  });
   return sum.total();
 }
 
@@ -251,7 +258,7 @@ void scale_rows(float* x, int64_t stride, const float* factor, int64_t rows, int
   HWY_DYNAMIC_DISPATCH(ScaleRowsImpl)(x, stride, factor, rows, cols);
 }
 void rotate_copy(const RotateCopy& p) { HWY_DYNAMIC_DISPATCH(RotateCopyImpl)(p); }
-float dot(const float* x, const float* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotImpl)(x, y, n); }
+float dot(const float* x, ConstNumbers y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotImpl)(x, y, n); }
 
 }  // namespace longshot
 #endif  // HWY_ONCE

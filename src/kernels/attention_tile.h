@@ -51,9 +51,9 @@ void scale_rows(float* x, int64_t stride, const float* factor, int64_t rows, int
 // Turns `rows` head vectors at positions p0, p0 + 1, .. while copying: y = scale * rotate(x). Columns D .. padded - 1
 // of y become 0. `direction` is +1, or -1 for the inverse turn.
 struct RotateCopy {
-  const float* x;
+  ConstNumbers x;
   int64_t x_stride;
-  float* y;
+  Numbers y;
   int64_t y_stride;
   int64_t rows, dim, padded;
   float scale = 1;
@@ -67,6 +67,6 @@ struct RotateCopy {
 void rotate_copy(const RotateCopy& p);
 
 // sum_c x[c] y[c]
-float dot(const float* x, const float* y, int64_t n);
+float dot(const float* x, ConstNumbers y, int64_t n);
 
 }  // namespace longshot

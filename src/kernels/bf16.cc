@@ -22,23 +22,12 @@ HWY_BEFORE_NAMESPACE();
 namespace longshot {
 namespace HWY_NAMESPACE {
 
-// Half of the last place kept is added, less one unit where that place is even; what stands below is cut off. Infinities
-// stay, and so do NaNs, which have the bit set that the sum could carry away.
-template <class D>
-HWY_INLINE hn::Vec<D> round_vec(D d, hn::Vec<D> x) {
-  const hn::RebindToUnsigned<D> du;
-  const auto bits = hn::BitCast(du, x), odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  const auto up = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
-  const auto nan = hn::Or(bits, hn::Set(du, 0x00400000u));
-  const auto number = hn::Eq(x, x);
-  const auto rounded =
-      hn::BitCast(d, hn::And(hn::IfThenElse(hn::RebindMask(du, number), up, nan), hn::Set(du, 0xffff0000u)));
-  const auto tiny = hn::Lt(hn::Abs(x), hn::Set(d, 0x1p-126f));
-  return hn::IfThenElse(tiny, hn::BitCast(d, hn::And(bits, hn::Set(du, 0x80000000u))), rounded);
-}
-
 void RoundImpl(const float* x, float* y, int64_t n) {
   for_columns(n, [&](auto d, int64_t c) HWY_ATTR { hn::StoreU(round_vec(d, hn::LoadU(d, x + c)), d, y + c); });
+}
+
+void WidenImpl(const uint16_t* x, float* y, int64_t n) {
+  for_columns(n, [&](auto d, int64_t c) HWY_ATTR { hn::StoreU(load(d, x + c), d, y + c); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -50,6 +39,7 @@ namespace longshot {
 namespace {
 
 HWY_EXPORT(RoundImpl);
+HWY_EXPORT(WidenImpl);
 
 Bf16Path choose_path() {
   const char* asked = std::getenv("LONGSHOT_BF16");
@@ -90,13 +80,13 @@ struct TileRange {
 
 // One strip or panel: 16 lanes from `lane` on, over the step's inner dimension.
 struct Strip {
-  ConstMat x;
+  ConstNumberMat x;
   bool along;
   int64_t lane, lanes;
 };
 void pack_strip(const Strip& from, const Step& s, Operand operand, uint16_t* to) {
   for (int64_t k = 0; k < s.depth; k += kTileDepth, to += kTileNumbers) {
-    const float* x = from.along ? from.x.row(from.lane) + s.k + k : from.x.row(s.k + k) + from.lane;
+    const ConstNumbers x = from.along ? from.x.row(from.lane) + s.k + k : from.x.row(s.k + k) + from.lane;
     const TileSource tile{x, from.x.stride, from.along, from.lanes, std::min(kTileDepth, s.depth - k)};
     pack_tile_x86(tile, operand, to);
   }
@@ -242,12 +232,16 @@ const char* name_of(Bf16Path path) {
 
 void round_to_bf16(const float* x, float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(RoundImpl)(x, y, n); }
 
+void rounded_floats(ConstNumbers x, float* y, int64_t n) {
+  x.halves ? HWY_DYNAMIC_DISPATCH(WidenImpl)(x.halves, y, n) : round_to_bf16(x.floats, y, n);
+}
+
 void pack_tile(const TileSource& from, Operand operand, uint16_t* tile) {
   for (int64_t lane = 0; lane < kTileLanes; ++lane) {
     for (int64_t k = 0; k < kTileDepth; ++k) {
       float x = 0;
       if (lane < from.lanes && k < from.depth) {
-        round_to_bf16(from.x + (from.along ? lane * from.stride + k : k * from.stride + lane), &x, 1);
+        rounded_floats(from.x + (from.along ? lane * from.stride + k : k * from.stride + lane), &x, 1);
       }
       const int64_t at = operand == Operand::kA ? lane * kTileDepth + k : k / 2 * 2 * kTileLanes + 2 * lane + k % 2;
       tile[at] = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);

@@ -8,6 +8,7 @@
 
 #include "base/context.h"
 #include "base/view.h"
+#include "kernels/numbers.h"
 #include "kernels/panels.h"
 
 namespace longshot {
@@ -30,13 +31,15 @@ void tile_product_bf16(const TileProduct& p, Bf16Path path, float* scratch);
 int64_t tile_product_floats(int64_t m, int64_t n, int64_t k);
 
 void round_to_bf16(const float* x, float* y, int64_t n);
+// y = x, rounded where it is not yet.
+void rounded_floats(ConstNumbers x, float* y, int64_t n);
 
 // Operands are packed tile by tile: 16 lanes (rows of A, columns of B) x 32 of the inner dimension. In a tile of A a lane's
 // 32 numbers follow each other, in one of B the lanes' pairs do: [inner / 2, lane, 2].
 constexpr int64_t kTileLanes = 16, kTileDepth = 32, kTileNumbers = kTileLanes * kTileDepth;
 
 struct TileSource {
-  const float* x;
+  ConstNumbers x;
   int64_t stride;
   bool along;            // the inner dimension runs along rows of x; otherwise lanes do
   int64_t lanes, depth;  // those that there are; the rest of the tile is 0

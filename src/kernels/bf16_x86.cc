@@ -5,6 +5,7 @@
 #if HWY_ARCH_X86_64
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false alarms of GCC 12 on its own intrinsics
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #include <cpuid.h>
 #include <immintrin.h>
@@ -56,7 +57,7 @@ namespace {
 
 using Rows = __m512i[kTileLanes];
 
-// Up to 32 floats of a row, rounded.
+// Up to 32 numbers of a row, rounded.
 __m512i rounded_row(const float* x, int64_t count) {
   const auto low = static_cast<__mmask16>(count >= 16 ? 0xffff : (1u << count) - 1);
   const auto high = static_cast<__mmask16>(count >= 32 ? 0xffff : count <= 16 ? 0 : (1u << (count - 16)) - 1);
@@ -64,7 +65,11 @@ __m512i rounded_row(const float* x, int64_t count) {
   return reinterpret_cast<__m512i>(v);
 }
 
-// Up to 16 floats of two rows, rounded, side by side: the upper row's in the lower halves.
+__m512i rounded_row(const uint16_t* x, int64_t count) {
+  return _mm512_maskz_loadu_epi16(count >= 32 ? ~__mmask32{0} : (__mmask32{1} << count) - 1, x);
+}
+
+// Up to 16 numbers of two rows, rounded, side by side: the upper row's in the lower halves.
 __m512i rounded_pairs(const float* upper, const float* lower, int64_t count) {
   alignas(64) static constexpr uint16_t kSideBySide[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
                                                            21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
@@ -73,6 +78,14 @@ __m512i rounded_pairs(const float* upper, const float* lower, int64_t count) {
   const __m512 second = lower ? _mm512_maskz_loadu_ps(mask, lower) : _mm512_setzero_ps();
   const __m512bh v = _mm512_cvtne2ps_pbh(second, _mm512_maskz_loadu_ps(mask, upper));
   return _mm512_permutexvar_epi16(_mm512_load_si512(kSideBySide), reinterpret_cast<__m512i>(v));
+}
+
+__m512i rounded_pairs(const uint16_t* upper, const uint16_t* lower, int64_t count) {
+  const auto mask = static_cast<__mmask16>(count >= 16 ? 0xffff : (1u << count) - 1);
+  const __m512i first = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, upper));
+  if (!lower) return first;
+  const __m512i second = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, lower));
+  return _mm512_or_si512(first, _mm512_slli_epi32(second, 16));
 }
 
 // A pair of numbers in every lane.
@@ -148,6 +161,22 @@ void pairs_of_rows(const TileBlock& p) {
   for (int64_t r = 0; r < R; ++r) _mm512_storeu_ps(p.c + r * p.c_stride, sum[r]);
 }
 
+template <class T>
+void pack(const T* x, const TileSource& from, Operand operand, uint16_t* tile) {
+  Rows r;
+  for (int64_t i = 0; i < kTileLanes; ++i) {
+    if (from.along) {
+      r[i] = i < from.lanes ? rounded_row(x + i * from.stride, from.depth) : _mm512_setzero_si512();
+      continue;
+    }
+    const T* upper = x + 2 * i * from.stride;
+    r[i] = 2 * i < from.depth ? rounded_pairs(upper, 2 * i + 1 < from.depth ? upper + from.stride : nullptr, from.lanes)
+                              : _mm512_setzero_si512();
+  }
+  if (from.along != (operand == Operand::kA)) turn(r);
+  for (int64_t i = 0; i < kTileLanes; ++i) _mm512_storeu_si512(tile + i * kTileDepth, r[i]);
+}
+
 void configure_tiles() {
   alignas(64) static constexpr TileConfig config;
   _tile_loadconfig(&config);
@@ -157,20 +186,7 @@ void release_tiles() { _tile_release(); }
 }  // namespace
 
 void pack_tile_x86(const TileSource& from, Operand operand, uint16_t* tile) {
-  Rows r;
-  if (from.along) {
-    for (int64_t i = 0; i < kTileLanes; ++i)
-      r[i] = i < from.lanes ? rounded_row(from.x + i * from.stride, from.depth) : _mm512_setzero_si512();
-  } else {
-    for (int64_t i = 0; i < kTileLanes; ++i) {
-      const float* upper = from.x + 2 * i * from.stride;
-      r[i] = 2 * i < from.depth
-                 ? rounded_pairs(upper, 2 * i + 1 < from.depth ? upper + from.stride : nullptr, from.lanes)
-                 : _mm512_setzero_si512();
-    }
-  }
-  if (from.along != (operand == Operand::kA)) turn(r);
-  for (int64_t i = 0; i < kTileLanes; ++i) _mm512_storeu_si512(tile + i * kTileDepth, r[i]);
+  from.x.halves ? pack(from.x.halves, from, operand, tile) : pack(from.x.floats, from, operand, tile);
 }
 
 // A session must live: it has configured the tiles. NOLINTNEXTLINE(readability-convert-member-functions-to-static)
@@ -191,6 +207,36 @@ void pairs_block(const TileBlock& p) {
   pairs_of_rows<kTileLanes>(p);
 }
 
+// Sixteen independent sums hide the latency.
+double pairs_loop(int64_t rounds, float* sink) {
+  constexpr int kSums = 16;
+  constexpr double kFlops = 2.0 * kTileDepth;                                 // of an instruction: 16 pairs
+  const auto factor = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3f00));  // 0.5
+  __m512 sums[kSums];
+  for (int i = 0; i < kSums; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i) + *sink);
+  for (int64_t round = 0; round < rounds; ++round) {
+    for (__m512& sum : sums) sum = _mm512_dpbf16_ps(sum, factor, factor);
+  }
+  for (int i = 1; i < kSums; ++i) sums[0] = _mm512_add_ps(sums[0], sums[i]);
+  *sink = _mm512_cvtss_f32(sums[0]);
+  return kFlops * kSums * static_cast<double>(rounds);
+}
+
+// Four sums of the tiles of two strips and two panels, as products have them.
+double tiles_loop(int64_t rounds, float* sink) {
+  const AmxSession session;
+  AmxTiles tiles;
+  tiles.zero<0>(), tiles.zero<1>(), tiles.zero<2>(), tiles.zero<3>();
+  tiles.zero<4>(), tiles.zero<5>(), tiles.zero<6>(), tiles.zero<7>();
+  for (int64_t round = 0; round < rounds; ++round) {
+    tiles.multiply<0, 4, 6>(), tiles.multiply<1, 4, 7>(), tiles.multiply<2, 5, 6>(), tiles.multiply<3, 5, 7>();
+  }
+  alignas(64) float c[kTileLanes * kTileLanes];
+  tiles.store<0>(c, kTileLanes * static_cast<int64_t>(sizeof(float)));
+  *sink = c[0];
+  return 2.0 * 4 * kTileLanes * kTileNumbers * static_cast<double>(rounds);
+}
+
 }  // namespace longshot
 HWY_POP_ATTRIBUTES
 
@@ -206,6 +252,8 @@ bool has_bf16_tiles() { return false; }
 bool has_bf16_pairs() { return false; }
 void pack_tile_x86(const TileSource&, Operand, uint16_t*) {}
 void pairs_block(const TileBlock&) {}
+double pairs_loop(int64_t, float*) { return 0; }
+double tiles_loop(int64_t, float*) { return 0; }
 AmxSession::AmxSession() = default;
 AmxSession::~AmxSession() = default;
 void AmxSession::block(const TileBlock&, int64_t, int64_t) {}

@@ -12,6 +12,10 @@ bool has_bf16_pairs();
 void pack_tile_x86(const TileSource& from, Operand operand, uint16_t* tile);
 // C[rows, 16] by dot products of pairs.
 void pairs_block(const TileBlock& p);
+// Dot products of pairs on registers alone, so many rounds of them. Returns their flops; `sink` keeps the compiler honest.
+double pairs_loop(int64_t rounds, float* sink);
+// The same of products of tiles. REQUIRES: has_bf16_tiles().
+double tiles_loop(int64_t rounds, float* sink);
 
 // Tiles belong to a thread. It has them while this lasts. REQUIRES: has_bf16_tiles().
 class AmxSession {

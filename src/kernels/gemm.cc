@@ -35,7 +35,7 @@ void FloatKernel::pack(const Product& g, const Step& s, Shares::Range panels, fl
   if (g.stored.data) {
     for (int64_t p = 0; p < all; ++p) expand(g, {column + p * kPanel, s.k, s.depth}, to + p * apart);
   } else if (g.form == Form::kNT) {
-    pack_panels(g.b.row(column) + s.k, g.b.stride, columns, s.depth, to);
+    pack_panels(g.b.floats().row(column) + s.k, g.b.stride, columns, s.depth, to);
   } else {
     copy_strips({.x = g.b.row(s.k) + column,
                  .x_stride = g.b.stride,
@@ -51,7 +51,7 @@ void FloatKernel::pack(const Product& g, const Step& s, Shares::Range panels, fl
 // own[k, r] = a[k, r] of A^T; own[r, k] = a[r, k] of A.
 void FloatKernel::copy_rows(const Product& g, const Step& s, const Block& at) const {
   if (g.form != Form::kTN) {
-    for (int64_t r = 0; r < at.rows; ++r) round_to_bf16(g.a.row(at.i + r) + s.k, at.own + r * s.depth, s.depth);
+    for (int64_t r = 0; r < at.rows; ++r) rounded_floats(g.a.row(at.i + r) + s.k, at.own + r * s.depth, s.depth);
     return;
   }
   copy_strips({.x = g.a.row(s.k) + at.i,
@@ -67,7 +67,7 @@ void FloatKernel::copy_rows(const Product& g, const Step& s, const Block& at) co
 void FloatKernel::multiply(const Product& g, const Step& s, const Block& at) const {
   const bool transposed = g.form == Form::kTN, copied = transposed || rounded;
   if (copied) copy_rows(g, s, at);
-  TileProduct p{.a = copied ? at.own : g.a.row(at.i) + s.k,
+  TileProduct p{.a = copied ? at.own : g.a.floats().row(at.i) + s.k,
                 .a_stride = transposed ? kHeight
                             : copied   ? s.depth
                                        : g.a.stride,
@@ -130,27 +130,27 @@ void multiply_bf16(Context& context, const Product& g, Bf16Path path) {
   multiply_packed_tiles(context, g, path == Bf16Path::kTiles);
 }
 
-void gemm_nt(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate) {
+void gemm_nt(Context& context, ConstNumberMat a, ConstMat b, Mat c, bool accumulate) {
   assert(a.cols == b.cols);
   multiply(context, {Form::kNT, a, b, c, a.rows, b.rows, a.cols, accumulate});
 }
-void gemm_nn(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate) {
+void gemm_nn(Context& context, ConstNumberMat a, ConstMat b, Mat c, bool accumulate) {
   assert(a.cols == b.rows);
   multiply(context, {Form::kNN, a, b, c, a.rows, b.cols, a.cols, accumulate});
 }
-void gemm_nt(Context& context, ConstMat a, const Panels& b, Mat c) {
+void gemm_nt(Context& context, ConstNumberMat a, const Panels& b, Mat c) {
   assert(a.cols == b.in);
   multiply(context, {Form::kNT, a, {}, c, a.rows, b.out, a.cols, false, b});
 }
-void gemm_nn(Context& context, ConstMat a, const Panels& b, Mat c) {
+void gemm_nn(Context& context, ConstNumberMat a, const Panels& b, Mat c) {
   assert(a.cols == b.out);
   multiply(context, {Form::kNN, a, {}, c, a.rows, b.in, a.cols, false, b});
 }
-void gemm_tn(Context& context, ConstMat a, ConstMat b, Mat c, bool accumulate) {
+void gemm_tn(Context& context, ConstNumberMat a, ConstNumberMat b, Mat c, bool accumulate) {
   assert(a.rows == b.rows);
   multiply(context, {Form::kTN, a, b, c, a.cols, b.cols, a.rows, accumulate});
 }
-void gemm_tn(Context& context, ConstMat a, ConstMat b, Mat c, const RowGroups& groups) {
+void gemm_tn(Context& context, ConstNumberMat a, ConstNumberMat b, Mat c, const RowGroups& groups) {
   assert(a.rows == b.rows && c.rows == a.cols && c.cols == b.cols && a.rows == groups.end() - groups.begin);
   const Product g{Form::kTN, a, b, c, a.cols, b.cols, a.rows, true};
   if (g.m == 0 || g.n == 0 || g.k == 0) return;

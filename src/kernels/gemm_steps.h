@@ -6,6 +6,7 @@
 #include "base/context.h"
 #include "base/groups.h"
 #include "base/view.h"
+#include "kernels/numbers.h"
 #include "kernels/panels.h"
 #include "kernels/tile_product.h"
 #include "kernels/update.h"
@@ -17,7 +18,7 @@ enum class Form { kNT, kNN, kTN };
 // c = a b, or += when `accumulate`, with a or b transposed as the form says.
 struct Product {
   Form form;
-  ConstMat a, b;
+  ConstNumberMat a, b;  // b of floats unless the form is kTN
   Mat c;
   int64_t m, n, k;
   bool accumulate;

@@ -19,22 +19,22 @@ Weight Weight::outputs(int64_t first, int64_t count) const {
 
 bool Weight::can_begin_at(int64_t output) const { return !is_stored() || output % outputs_together(stored.type) == 0; }
 
-void product(Context& context, ConstMat x, const Weight& w, Mat y) {
+void product(Context& context, ConstNumberMat x, const Weight& w, Mat y) {
   if (!w.is_stored()) return gemm_nt(context, x, w.values, y);
-  if (w.stored.type == WeightType::kInt8) return int8_product(context, x, w.stored, y);
+  if (w.stored.type == WeightType::kInt8) return int8_product(context, x.floats(), w.stored, y);
   if (x.rows > few_rows()) return gemm_nt(context, x, w.stored, y);
-  if (context.precision() == Precision::kF32) return few_rows_product(context, x, w.stored, y);
-  if (w.stored.type == WeightType::kBf16) return few_rows_bf16(context, x, w.stored, y);
+  if (context.precision() == Precision::kF32) return few_rows_product(context, x.floats(), w.stored, y);
+  if (w.stored.type == WeightType::kBf16) return few_rows_bf16(context, x.floats(), w.stored, y);
   gemm_nt(context, x, w.stored, y);
 }
 
-void product_transposed(Context& context, ConstMat x, const Weight& w, Mat y, bool accumulate) {
+void product_transposed(Context& context, ConstNumberMat x, const Weight& w, Mat y, bool accumulate) {
   if (!w.is_stored()) return gemm_nn(context, x, w.values, y, accumulate);
   assert(!accumulate);
   gemm_nn(context, x, w.stored, y);
 }
 
-void product_gradient(Context& context, ConstMat dy, ConstMat x, Mat dw, const RowGroups& groups) {
+void product_gradient(Context& context, ConstNumberMat dy, ConstNumberMat x, Mat dw, const RowGroups& groups) {
   if (groups.plain()) return gemm_tn(context, dy, x, dw, true);
   gemm_tn(context, dy, x, dw, groups);
 }

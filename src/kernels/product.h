@@ -3,6 +3,7 @@
 #include "base/context.h"
 #include "base/groups.h"
 #include "base/view.h"
+#include "kernels/numbers.h"
 #include "kernels/panels.h"
 
 namespace longshot {
@@ -20,12 +21,13 @@ struct Weight {
   bool can_begin_at(int64_t output) const;
 };
 
+// x and dy may be bf16 where the context multiplies in it and W is of floats that can be trained.
 // y = x W^T:   x[n, in], y[n, out]
-void product(Context& context, ConstMat x, const Weight& w, Mat y);
+void product(Context& context, ConstNumberMat x, const Weight& w, Mat y);
 // y = x W, or y += with `accumulate`:   x[n, out], y[n, in]
-void product_transposed(Context& context, ConstMat x, const Weight& w, Mat y, bool accumulate = false);
+void product_transposed(Context& context, ConstNumberMat x, const Weight& w, Mat y, bool accumulate = false);
 // dW += dy^T x:   dy[n, out], x[n, in], dW[out, in]; by groups of rows where there are several
-void product_gradient(Context& context, ConstMat dy, ConstMat x, Mat dw, const RowGroups& groups = {});
+void product_gradient(Context& context, ConstNumberMat dy, ConstNumberMat x, Mat dw, const RowGroups& groups = {});
 
 // A gradient whose rows come in pieces of a tree: their sums are made in dW, which is 0 before, and in further matrices.
 class GradientPieces {

@@ -1,5 +1,5 @@
 // Operations on the rows of whole matrices. Threads share out rows, or columns where rows are summed, so that the order
-// of sums does not depend on them.
+// of sums does not depend on them. What is a NumberMat may be bf16: it is rounded where it is written.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,6 +9,7 @@
 #include "base/context.h"
 #include "base/groups.h"
 #include "base/view.h"
+#include "kernels/numbers.h"
 
 namespace longshot {
 
@@ -24,32 +25,6 @@ struct Dropout {
   }
 };
 
-// y = weight * (x - mean) * rstd + bias, with mean and 1 / standard deviation of each row; RMS norm has mean = 0.
-struct Norm {
-  std::span<const float> weight;  // [C]
-  std::span<const float> bias;    // [C] or empty
-  bool rms = false;
-  float eps = 1e-5f;
-};
-struct NormStats {
-  std::span<float> mean, rstd;  // [N] or longer
-};
-struct NormGradient {
-  std::span<float> weight;  // [C]
-  std::span<float> bias;    // [C] or empty
-};
-void norm_forward(Context& context, const Norm& norm, ConstMat x, Mat y, NormStats stats);
-// dx += rstd * (g - mean(g) - xhat mean(g xhat)),  g = weight dy;  RMS norm: without the mean(g) term.
-// `stats` as forward left them for x.
-struct NormInput {
-  ConstMat x;
-  NormStats stats;
-};
-void norm_backward(Context& context, const Norm& norm, ConstMat dy, const NormInput& input, Mat dx);
-// d_weight[c] += sum_r dy xhat,  d_bias[c] += sum_r dy;  by groups of rows where there are several
-void norm_backward_weights(Context& context, ConstMat dy, const NormInput& input, const NormGradient& gradient,
-                           const RowGroups& groups = {});
-
 // The output of a branch, before it joins the residual stream: drop(y + bias).
 struct Branch {
   ConstMat y;
@@ -60,14 +35,16 @@ struct Branch {
 void add_residual(Context& context, ConstMat x, const Branch& branch, Mat out);
 // out = drop(x). out may be x.
 void drop_rows(Context& context, ConstMat x, const Dropout& drop, Mat out);
-// x[r] += bias
-void add_bias(Context& context, Mat x, const float* bias);
+// out[r] = x[r] + bias (null: none). out may be x.
+void add_bias(Context& context, ConstMat x, const float* bias, NumberMat out);
+// copy = x, where it is bf16.
+void keep(Context& context, ConstMat x, NumberMat copy);
 // x = min(max(x, -limit), limit)
 void clip(Context& context, Mat x, float limit);
 // dy = 0 where clip() left y at its limit
-void clip_backward(Context& context, ConstMat y, float limit, Mat dy);
+void clip_backward(Context& context, ConstNumberMat y, float limit, NumberMat dy);
 // sums[c] += sum_r x[r][c];  by groups of rows where there are several
-void column_sums(Context& context, ConstMat x, std::span<float> sums, const RowGroups& groups = {});
+void column_sums(Context& context, ConstNumberMat x, std::span<float> sums, const RowGroups& groups = {});
 
 enum class Activation { kRelu, kGelu, kGeluExact, kSwiglu };
 constexpr Choice<Activation> kActivations[] = {{"relu", Activation::kRelu},
@@ -76,7 +53,7 @@ constexpr Choice<Activation> kActivations[] = {{"relu", Activation::kRelu},
                                                {"swiglu", Activation::kSwiglu}};
 // Columns of `pre` per column of `act`.
 constexpr int64_t activation_inputs(Activation kind) { return kind == Activation::kSwiglu ? 2 : 1; }
-// pre += bias (null: none); act = drop(f(pre)):
+// pre += bias (null: none, as it must be where pre is bf16); act = drop(f(pre)):
 //   relu  max(0, x)      gelu  x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
 //   gelu-exact  x P(x),  P(x) = (1 + erf(x / sqrt(2))) / 2
 //   swiglu  pre holds [gate, up], twice as wide as act: gate / (1 + e^-gate) * up
@@ -85,9 +62,11 @@ struct ActivationStep {
   const float* bias = nullptr;
   Dropout drop;
 };
-void activation_forward(Context& context, const ActivationStep& f, Mat pre, Mat act);
+// .. and copy = pre, where it is bf16.
+void activation_forward(Context& context, const ActivationStep& f, NumberMat pre, NumberMat act, NumberMat copy = {});
 // d_pre from d_act; `pre` holds its bias already. d_pre may be d_act where the widths agree.
-void activation_backward(Context& context, const ActivationStep& f, ConstMat pre, ConstMat d_act, Mat d_pre);
+void activation_backward(Context& context, const ActivationStep& f, ConstNumberMat pre, ConstMat d_act,
+                         NumberMat d_pre);
 
 // loss[r] = log sum_c e^x[r][c] - x[r][target]. With a scale, x becomes (softmax(x) - one_hot(target)) * scale.
 // A negative target scores nothing: loss 0, gradient 0.

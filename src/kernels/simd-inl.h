@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/numbers.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace longshot {
 namespace HWY_NAMESPACE {
@@ -20,6 +22,60 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D32 = hn::ScalableTag<float>;
 using D1 = hn::CappedTag<float, 1>;
 using Vec = hn::Vec<D32>;
+
+// Rounded to bf16. Half of the last place kept is added, less one unit where that place is even; what stands below is cut off.
+// Infinities stay, and so do NaNs, which have the bit set that the sum could carry away.
+template <class D>
+HWY_INLINE hn::Vec<D> round_vec(D d, hn::Vec<D> x) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, x), odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto up = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
+  const auto nan = hn::Or(bits, hn::Set(du, 0x00400000u));
+  const auto number = hn::Eq(x, x);
+  const auto rounded =
+      hn::BitCast(d, hn::And(hn::IfThenElse(hn::RebindMask(du, number), up, nan), hn::Set(du, 0xffff0000u)));
+  const auto tiny = hn::Lt(hn::Abs(x), hn::Set(d, 0x1p-126f));
+  return hn::IfThenElse(tiny, hn::BitCast(d, hn::And(bits, hn::Set(du, 0x80000000u))), rounded);
+}
+
+// Numbers of either kind as vectors of floats.
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const float* from) {
+  return hn::LoadU(d, from);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const uint16_t* from) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::Rebind<uint16_t, D> half;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(half, from))));
+}
+template <class D>
+HWY_INLINE void store(hn::Vec<D> x, D d, float* to) {
+  hn::StoreU(x, d, to);
+}
+template <class D>
+HWY_INLINE void store(hn::Vec<D> x, D d, uint16_t* to) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::Rebind<uint16_t, D> half;
+  hn::StoreU(hn::TruncateTo(half, hn::ShiftRight<16>(hn::BitCast(du, round_vec(d, x)))), half, to);
+}
+template <class T>
+HWY_INLINE float number(const T* from) {
+  return hn::GetLane(load(D1(), from));
+}
+template <class T>
+HWY_INLINE void set_number(T* to, float x) {
+  store(hn::Set(D1(), x), D1(), to);
+}
+// f(float*) or f(uint16_t*), f(BasicMat<float>) or f(BasicMat<uint16_t>)
+template <class F, class H, class Function>
+HWY_INLINE void with_kind(BasicNumbers<F, H> x, Function&& f) {
+  x.halves ? f(x.halves) : f(x.floats);
+}
+template <class F, class H, class Function>
+HWY_INLINE void with_kind(BasicNumberMat<F, H> x, Function&& f) {
+  x.is_bf16() ? f(BasicMat<H>(x.data.halves, x.rows, x.cols, x.stride)) : f(x.floats());
+}
 
 // e^x for x <= 88, to about 1 ulp; exactly 0 below -87.33 and for -inf.
 //   x = n ln 2 + r, |r| <= ln 2 / 2;   e^r = 1 + r + r^2 P(r);   e^x = 2^n e^r

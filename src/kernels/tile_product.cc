@@ -169,16 +169,21 @@ void PackPanelsImpl(const float* x, int64_t x_stride, int64_t rows, int64_t dim,
   }
 }
 
-void CopyStripsImpl(const StripCopy& p) {
+template <class T>
+HWY_INLINE void copy_row(const T* x, const StripCopy& p, float* y) {
   const DPanel d;
-  const int64_t whole = p.columns / kPanel, rest = p.columns % kPanel;
+  const int64_t rest = p.columns % kPanel;
+  for (int64_t s = 0; s < p.columns / kPanel; ++s, x += kPanel, y += p.y_strip) {
+    for (int64_t lane = 0; lane < kPanel; lane += kLanes) hn::StoreU(load(d, x + lane), d, y + lane);
+  }
+  if (rest == 0) return;
+  for (int64_t c = 0; c < rest; ++c) y[c] = number(x + c);
+  std::fill(y + rest, y + kPanel, 0.0f);
+}
+
+void CopyStripsImpl(const StripCopy& p) {
   for (int64_t r = 0; r < p.rows; ++r) {
-    const float* x = p.x + r * p.x_stride;
-    float* y = p.y + r * p.y_stride;
-    for (int64_t s = 0; s < whole; ++s, x += kPanel, y += p.y_strip) {
-      for (int64_t lane = 0; lane < kPanel; lane += kLanes) hn::StoreU(hn::LoadU(d, x + lane), d, y + lane);
-    }
-    if (rest > 0) std::fill(std::copy_n(x, rest, y), y + kPanel, 0.0f);
+    with_kind(p.x + r * p.x_stride, [&](const auto* x) HWY_ATTR { copy_row(x, p, p.y + r * p.y_stride); });
   }
 }
 

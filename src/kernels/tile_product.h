@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/numbers.h"
+
 namespace longshot {
 
 constexpr int64_t kPanel = 16;  // columns of a packed panel
@@ -43,7 +45,7 @@ ProductBlocking product_blocking();
 
 // Columns of x in strips of kPanel: y[s y_strip + r y_stride + lane] = x[r][kPanel s + lane]; lanes past `columns` become 0.
 struct StripCopy {
-  const float* x;
+  ConstNumbers x;
   int64_t x_stride;
   int64_t rows, columns;
   float* y;

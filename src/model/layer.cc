@@ -16,25 +16,29 @@ std::string layer_name(int64_t index, const char* part) { return fmt::format("la
 
 }  // namespace
 
-void LayerActivations::layout(Layout& at, const ModelConfig& config, const AttentionShape& shape) {
+void LayerActivations::layout(Layout& at, const ModelConfig& config, const AttentionShape& shape, Precision stored) {
   const int64_t rows = shape.sequences * shape.queries, width = config.dim;
-  qkv = at.mat(rows, config.qkv_dim());
-  mixed = at.mat(rows, width);
+  const auto mat = [&](int64_t cols) { return number_mat(at, rows, cols, stored); };
+  if (stored == Precision::kBf16) kept_input = mat(width);
+  qkv = mat(config.qkv_dim());
+  mixed = mat(width);
   lse = at.array<float>(shape.sequences * shape.heads * shape.queries);
   visited = at.array<VisitedTiles>(shape.sequences * shape.heads * shape.query_tiles());
-  middle = at.mat(rows, width);
-  hidden = at.mat(rows, hidden_width(config));
+  middle = mat(width);
+  hidden = mat(hidden_width(config));
   if (config.norm_position == NormPosition::kPost) {
-    middle_sum = at.mat(rows, width);
-    output_sum = at.mat(rows, width);
+    middle_sum = mat(width);
+    output_sum = mat(width);
   }
 }
 
 void LayerScratch::layout(Layout& at, const ModelConfig& config, const AttentionShape& shape, Needs needs) {
   const int64_t rows = shape.sequences * shape.queries, width = config.dim;
-  normed = at.mat(rows, width);
-  branch = at.mat(rows, width);
-  active = at.mat(rows, config.ffn_dim());
+  normed = number_mat(at, rows, width, needs.stored);
+  if (needs.stored == Precision::kF32) {
+    branch = at.mat(rows, width);
+    active = at.mat(rows, config.ffn_dim());
+  }
   stats = {at.array<float>(rows), at.array<float>(rows)};
   position = at.array<int64_t>(shape.sequences);
   counts = at.array<int64_t>(shape.sequences);
@@ -50,32 +54,53 @@ void LayerScratch::layout(Layout& at, const ModelConfig& config, const Attention
     return;
   }
   d_branch = at.mat(rows, width);
-  d_mixed = at.mat(rows, width);
-  d_hidden = at.mat(rows, hidden_width(config));
-  d_active = activation_inputs(config.activation) > 1 ? at.mat(rows, config.ffn_dim()) : d_hidden;
-  d_qkv = at.mat(rows, config.qkv_dim());
+  needs.stored == Precision::kF32 ? layout_backward(at, config, rows) : layout_bf16(at, config, rows);
   if (needs.bias_columns > 0) d_bias = at.mat(needs.groups * shape.heads, needs.bias_columns);
+}
+
+void LayerScratch::layout_backward(Layout& at, const ModelConfig& config, int64_t rows) {
+  d_mixed = at.mat(rows, config.dim);
+  d_hidden = at.mat(rows, hidden_width(config));
+  d_active = activation_inputs(config.activation) > 1 ? at.mat(rows, config.ffn_dim()) : d_hidden.floats();
+  d_qkv = at.mat(rows, config.qkv_dim());
+}
+
+// Floats are products' results, each used up before the next; in a parallel block d_mixed waits for the other branch. Of bf16,
+// `active` is used up when d_hidden is made, and that when d_qkv is.
+void LayerScratch::layout_bf16(Layout& at, const ModelConfig& config, int64_t rows) {
+  const int64_t widest = std::max(config.qkv_dim(), hidden_width(config));
+  wide = at.array<float>(rows * widest).data();
+  branch = Mat(wide, rows, config.dim);
+  d_active = Mat(wide, rows, config.ffn_dim());
+  d_mixed = config.parallel_residual ? at.mat(rows, config.dim) : branch;
+  uint16_t* halves = at.array<uint16_t>(rows * widest).data();
+  active = NumberMat(halves, rows, config.ffn_dim());
+  d_hidden = NumberMat(halves, rows, hidden_width(config));
+  d_qkv = NumberMat(halves, rows, config.qkv_dim());
 }
 
 namespace {
 
-Mat cut(Mat m, int64_t rows) { return m.data ? m.rows_from(0, rows) : m; }
+template <class M>
+M cut(M m, int64_t rows) {
+  return m.data ? m.rows_from(0, rows) : m;
+}
 
 }  // namespace
 
 LayerActivations LayerActivations::first_rows(int64_t rows) const {
   LayerActivations a = *this;
-  for (Mat* m : {&a.input, &a.qkv, &a.mixed, &a.middle_sum, &a.middle, &a.hidden, &a.output_sum, &a.output}) {
+  for (NumberMat* m : {&a.kept_input, &a.qkv, &a.mixed, &a.middle_sum, &a.middle, &a.hidden, &a.output_sum}) {
     *m = cut(*m, rows);
   }
+  a.input = cut(a.input, rows), a.output = cut(a.output, rows);
   return a;
 }
 
 LayerScratch LayerScratch::first_rows(int64_t rows) const {
   LayerScratch s = *this;
-  for (Mat* m : {&s.normed, &s.branch, &s.active, &s.d_branch, &s.d_mixed, &s.d_hidden, &s.d_active, &s.d_qkv}) {
-    *m = cut(*m, rows);
-  }
+  for (Mat* m : {&s.branch, &s.d_branch, &s.d_mixed, &s.d_active}) *m = cut(*m, rows);
+  for (NumberMat* m : {&s.normed, &s.active, &s.d_hidden, &s.d_qkv}) *m = cut(*m, rows);
   return s;
 }
 
@@ -108,9 +133,9 @@ AttentionOptions Layer::attention_options(const LayerPass& pass) const {
 }
 
 // What a branch works on: the normalised input, or the input itself.
-ConstMat Layer::branch_input(Context& context, const NormLayer& norm, ConstMat x, LayerScratch& s) const {
+ConstNumberMat Layer::branch_input(Context& context, const NormLayer& norm, ConstNumberMat x, LayerScratch& s) const {
   if (!pre_norm_) return x;
-  const Mat y = s.normed.rows_from(0, x.rows);
+  const NumberMat y = s.normed.rows_from(0, x.rows);
   norm.forward(context, x, y, s.stats);
   return y;
 }
@@ -124,9 +149,12 @@ void Layer::branch_input_backward(Context& context, const LayerPass& pass, const
 
 // pre: out = x + branch;   post: sum = x + branch, out = norm(sum)
 void Layer::join(Context& context, const NormLayer& norm, ConstMat x, const Branch& branch, const Joined& to) const {
-  if (pre_norm_) return add_residual(context, x, branch, to.out);
-  add_residual(context, x, branch, to.sum);
-  norm.forward(context, to.sum, to.out, to.stats);
+  add_residual(context, x, branch, pre_norm_ ? to.out : to.sum);
+  if (!pre_norm_) {
+    norm.forward(context, to.sum, to.out, to.stats);
+    keep(context, to.sum, to.kept_sum);
+  }
+  keep(context, to.out, to.kept_out);
 }
 
 // On entry dx is the gradient of out. On return it is the gradient of x through the residual connection alone, and
@@ -144,14 +172,16 @@ ConstMat Layer::join_backward(Context& context, const LayerPass& pass, const Joi
   return s.d_branch;
 }
 
-Mat Layer::qkv_part(Mat qkv, int64_t i) const {
+NumberMat Layer::qkv_part(NumberMat qkv, int64_t i) const {
   const int64_t dim = config_.dim, keys = config_.key_dim();
   return i == 0 ? qkv.cols_from(0, dim) : qkv.cols_from(dim + (i - 1) * keys, keys);
 }
 
 // Context-only tokens need no query; where those cannot be told from keys, they get one.
-void Layer::project_qkv(Context& context, const LayerPass& pass, ConstMat x, Mat qkv) const {
+void Layer::project_qkv(Context& context, const LayerPass& pass, ConstNumberMat x, const LayerActivations& a,
+                        LayerScratch& s) const {
   const int64_t dim = config_.dim, keys_and_values = 2 * config_.key_dim();
+  const Mat qkv = as_floats(a.qkv, s.wide);
   if (pass.skip == 0 || !qkv_.weight().can_begin_at(dim)) {
     qkv_.forward(context, x, qkv);
   } else {
@@ -162,8 +192,12 @@ void Layer::project_qkv(Context& context, const LayerPass& pass, ConstMat x, Mat
               qkv.rows_from(first, pass.wanted()).cols_from(0, dim));
     }
   }
-  if (qkv_.bias()) add_bias(context, qkv, qkv_.bias());
-  if (config_.clip_qkv > 0) clip(context, qkv, static_cast<float>(config_.clip_qkv));
+  const bool clips = config_.clip_qkv > 0;
+  if (clips) {
+    add_bias(context, qkv, qkv_.bias(), qkv);
+    clip(context, qkv, static_cast<float>(config_.clip_qkv));
+  }
+  add_bias(context, qkv, clips ? nullptr : qkv_.bias(), a.qkv);
 }
 
 // a.mixed[B W, C], a.lse and a.visited from a.qkv; the new keys and values go to the store.
@@ -174,8 +208,8 @@ void Layer::attend(Context& context, const LayerPass& pass, LayerActivations& a,
   append_keys(context, {part(1), part(2), pass.shape.queries, pass.position}, options.rotation, *pass.store);
   AttentionShape wanted = pass.shape;
   wanted.queries = pass.wanted();
-  ConstHeads q = part(0);
-  q.data += pass.skip * q.token;
+  ConstNumberHeads q = part(0);
+  q.data = q.data + pass.skip * q.token;
   if (options.visible.first) options.visible.first += pass.skip;
   for (size_t b = 0; b < pass.position.size(); ++b) s.position[b] = pass.position[b] + pass.skip;
   const AttentionQueries queries{.q = q,
@@ -200,7 +234,7 @@ void Layer::certify(const LayerPass& pass, const AttentionQueries& queries, Laye
 }
 
 // Keys at the first positions are kept apart as well.
-void Layer::store_sinks(Context& context, const LayerPass& pass, const ConstHeads& k, const ConstHeads& v) {
+void Layer::store_sinks(Context& context, const LayerPass& pass, const ConstNumberHeads& k, const ConstNumberHeads& v) {
   const KeyStore& all = pass.sinks->store;
   for (int64_t b = 0; b < all.sequences; ++b) {
     const auto at = static_cast<size_t>(b);
@@ -238,7 +272,7 @@ void Layer::attend_sinks(Context& context, const LayerPass& pass, const Attentio
   const Heads out{s.sinks.out.data, shape.queries * s.sinks.out.token, s.sinks.out.token, s.sinks.out.head};
   const AttentionQueries seen{queries.q, queries.position, out, s.sinks.lse, s.sink_tiles.first(tiles)};
   attention_forward(context, shape, options, seen, sinks.store);
-  merge_attention(context, shape, {out, s.sinks.lse}, {queries.out, queries.lse});
+  merge_attention(context, shape, {out, s.sinks.lse}, {queries.out.floats(), queries.lse});
 }
 
 // The input rows of the wanted tokens, one after the other.
@@ -253,21 +287,26 @@ ConstMat Layer::wanted_input(Context& context, const LayerPass& pass, ConstMat i
 
 // 1 attention  2 its projection  3 feed-forward in  4 activation  5 feed-forward out
 void Layer::forward(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const {
-  project_qkv(context, pass, branch_input(context, attention_norm_, a.input, s), a.qkv);
+  keep(context, a.input, a.kept_input);
+  project_qkv(context, pass, branch_input(context, attention_norm_, a.input, s), a, s);
   attend(context, pass, a, s);
 
-  const auto cut = [rows = pass.shape.sequences * pass.wanted()](Mat m) { return m.data ? m.rows_from(0, rows) : m; };
-  const Mat branch = cut(s.branch), middle = cut(a.middle), hidden = cut(a.hidden), active = cut(s.active);
-  out_.forward(context, cut(a.mixed), branch);
+  const auto wanted = [rows = pass.shape.sequences * pass.wanted()](auto m) { return cut(m, rows); };
+  const Mat branch = wanted(s.branch);
+  const NumberMat middle_sum = wanted(a.middle_sum), kept_middle = wanted(a.middle), kept_hidden = wanted(a.hidden),
+                  output_sum = wanted(a.output_sum), active = wanted(s.active);
+  const Mat middle = as_floats(kept_middle, s.d_branch.data), hidden = as_floats(kept_hidden, s.wide);
+  out_.forward(context, wanted(a.mixed), branch);
   const ConstMat input = wanted_input(context, pass, a.input, s);
   join(context, attention_norm_, input, {branch, out_.bias(), dropout(pass, Place::kAttentionBranch)},
-       {cut(a.middle_sum), middle, s.stats});
+       {as_floats(middle_sum, branch.data), middle, middle_sum, kept_middle, s.stats});
 
   ffn_in_.forward(context, branch_input(context, ffn_norm_, config_.parallel_residual ? input : middle, s), hidden);
-  activation_forward(context, {config_.activation, ffn_in_.bias(), dropout(pass, Place::kActivation)}, hidden, active);
+  const ActivationStep activation{config_.activation, ffn_in_.bias(), dropout(pass, Place::kActivation)};
+  activation_forward(context, activation, hidden, active, kept_hidden);
   ffn_out_.forward(context, active, branch);
   join(context, ffn_norm_, middle, {branch, ffn_out_.bias(), dropout(pass, Place::kFfnBranch)},
-       {cut(a.output_sum), cut(a.output), s.stats});
+       {as_floats(output_sum, branch.data), wanted(a.output), output_sum, {}, s.stats});
 }
 
 // s.d_qkv and s.d_bias from s.d_mixed.
@@ -284,7 +323,7 @@ void Layer::attention_gradients(Context& context, const LayerPass& pass, const L
 
 // 5 feed-forward out  4 activation  3 feed-forward in: dx += gradient of the branch's input.
 void Layer::ffn_backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx) {
-  const ConstMat input = config_.parallel_residual ? a.input : a.middle;
+  const ConstNumberMat input = config_.parallel_residual ? a.kept_input : a.middle;
   const ActivationStep activation{config_.activation, nullptr, dropout(pass, Place::kActivation)};
   const ConstMat d_ffn =
       join_backward(context, pass, {ffn_norm_, a.output_sum, dropout(pass, Place::kFfnBranch)}, s, dx);
@@ -313,8 +352,8 @@ void Layer::backward(Context& context, const LayerPass& pass, const LayerActivat
   }
   attention_gradients(context, pass, a, s);  // 1 attention
   if (config_.clip_qkv > 0) clip_backward(context, a.qkv, static_cast<float>(config_.clip_qkv), s.d_qkv);
-  qkv_.backward(context, branch_input(context, attention_norm_, a.input, s), s.d_qkv, s.branch, pass.groups);
-  branch_input_backward(context, pass, {attention_norm_, a.input}, s, dx);
+  qkv_.backward(context, branch_input(context, attention_norm_, a.kept_input, s), s.d_qkv, s.branch, pass.groups);
+  branch_input_backward(context, pass, {attention_norm_, a.kept_input}, s, dx);
 }
 
 // Causal attention: on average half of the keys, for scores and for values.

@@ -12,28 +12,31 @@
 namespace longshot {
 
 // What the backward pass needs of the forward pass. Normalised inputs and activations are computed again instead.
+// Stored in bf16, each is rounded from what the forward pass goes on with; the residual stream itself is of floats.
 struct LayerActivations {
   Mat input;                        // [N, C]
-  Mat qkv;                          // [N, C + 2K] queries, keys, values
-  Mat mixed;                        // [N, C] attention's output, before its projection
+  NumberMat kept_input;             // [N, C] the same, or rounded
+  NumberMat qkv;                    // [N, C + 2K] queries, keys, values
+  NumberMat mixed;                  // [N, C] attention's output, before its projection
   std::span<float> lse;             // [B, H, T]
   std::span<VisitedTiles> visited;  // [B, H, query tiles]
-  Mat middle_sum;                   // [N, C] input + attention branch (post-norm only)
-  Mat middle;                       // [N, C] input of the feed-forward branch
-  Mat hidden;                       // [N, F] before the activation; swiglu: [N, 2F]
-  Mat output_sum;                   // [N, C] (post-norm only)
+  NumberMat middle_sum;             // [N, C] input + attention branch (post-norm only)
+  NumberMat middle;                 // [N, C] input of the feed-forward branch
+  NumberMat hidden;                 // [N, F] before the activation; swiglu: [N, 2F]
+  NumberMat output_sum;             // [N, C] (post-norm only)
   Mat output;                       // [N, C]
 
-  // All but input and output, which are the neighbours' as well.
-  void layout(Layout& at, const ModelConfig& config, const AttentionShape& shape);
+  // All but input and output, which are the neighbours' as well, and a kept input of floats, which is the input.
+  void layout(Layout& at, const ModelConfig& config, const AttentionShape& shape, Precision stored = Precision::kF32);
   // The same for the first rows alone.
   LayerActivations first_rows(int64_t rows) const;
 };
 
-// Memory that all layers share.
+// Memory that all layers share. Where a layer keeps bf16, what is never needed together lies in the same place.
 struct LayerScratch {
-  Mat normed;                   // [N, C]
+  NumberMat normed;             // [N, C]
   Mat branch;                   // [N, C]
+  float* wide = nullptr;        // [N, max(C + 2K, F or 2F)] what a product makes, before it is rounded
   Mat residual;                 // [N, C] input rows of the wanted tokens
   std::span<int64_t> position;  // [B] of the first wanted token
   std::span<int64_t> counts;    // [B] wanted tokens that are no padding
@@ -41,25 +44,30 @@ struct LayerScratch {
   AttentionResult sinks;        // of the wanted tokens, for a window with sinks
   std::span<VisitedTiles> sink_tiles;
   std::span<int32_t> sink_last;  // [B, T] sinks a query sees
-  Mat active;                    // [N, F]
+  NumberMat active;              // [N, F]
   NormStats stats;               // [N]
   // For the backward pass.
-  Mat d_branch;  // [N, C]
-  Mat d_mixed;   // [N, C]
-  Mat d_hidden;  // [N, F] or [N, 2F]
-  Mat d_active;  // [N, F]
-  Mat d_qkv;     // [N, C + 2K]
-  Mat d_bias;    // [groups H, columns]
+  Mat d_branch;        // [N, C]; in the forward pass the residual stream's middle, where a layer keeps bf16
+  Mat d_mixed;         // [N, C]
+  NumberMat d_hidden;  // [N, F] or [N, 2F]
+  Mat d_active;        // [N, F]
+  NumberMat d_qkv;     // [N, C + 2K]
+  Mat d_bias;          // [groups H, columns]
 
   struct Needs {
     bool training = false;
     int64_t bias_columns = 0;  // of the bias's gradient; 0: it is not wanted
     int64_t groups = 1;        // that it is made for
     bool forgets = false, sinks = false;
+    Precision stored = Precision::kF32;  // of the layers' activations
   };
   void layout(Layout& at, const ModelConfig& config, const AttentionShape& shape, Needs needs);
   // The same for the first rows alone, of a backward pass too.
   LayerScratch first_rows(int64_t rows) const;
+
+ private:
+  void layout_backward(Layout& at, const ModelConfig& config, int64_t rows);
+  void layout_bf16(Layout& at, const ModelConfig& config, int64_t rows);
 };
 
 // The first tokens of a stream, which stay in sight of a window that has left them behind. They are seen as from the
@@ -116,31 +124,34 @@ class Layer {
   Dropout dropout(const LayerPass& pass, Place place) const;
   AttentionOptions attention_options(const LayerPass& pass) const;
 
-  Mat qkv_part(Mat qkv, int64_t i) const;  // queries, keys or values
-  void project_qkv(Context& context, const LayerPass& pass, ConstMat x, Mat qkv) const;
+  NumberMat qkv_part(NumberMat qkv, int64_t i) const;  // queries, keys or values
+  void project_qkv(Context& context, const LayerPass& pass, ConstNumberMat x, const LayerActivations& a,
+                   LayerScratch& s) const;
   void attend(Context& context, const LayerPass& pass, LayerActivations& a, LayerScratch& s) const;
-  static void store_sinks(Context& context, const LayerPass& pass, const ConstHeads& k, const ConstHeads& v);
+  static void store_sinks(Context& context, const LayerPass& pass, const ConstNumberHeads& k,
+                          const ConstNumberHeads& v);
   static void attend_sinks(Context& context, const LayerPass& pass, const AttentionQueries& queries, LayerScratch& s);
   static void certify(const LayerPass& pass, const AttentionQueries& queries, LayerScratch& s);
   void attention_gradients(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s) const;
   void ffn_backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx);
   void projection_backward(Context& context, const LayerPass& pass, const LayerActivations& a, LayerScratch& s, Mat dx);
   static ConstMat wanted_input(Context& context, const LayerPass& pass, ConstMat input, LayerScratch& s);
-  ConstMat branch_input(Context& context, const NormLayer& norm, ConstMat x, LayerScratch& s) const;
+  ConstNumberMat branch_input(Context& context, const NormLayer& norm, ConstNumberMat x, LayerScratch& s) const;
   struct BranchInput {
     NormLayer& norm;
-    ConstMat x;
+    ConstNumberMat x;
   };
   void branch_input_backward(Context& context, const LayerPass& pass, const BranchInput& b, LayerScratch& s,
                              Mat dx) const;
   struct Joined {
-    Mat sum, out;  // [N, C]; sum: post-norm only
+    Mat sum, out;                  // [N, C]; sum: post-norm only
+    NumberMat kept_sum, kept_out;  // for the backward pass
     NormStats stats;
   };
   void join(Context& context, const NormLayer& norm, ConstMat x, const Branch& branch, const Joined& to) const;
   struct JoinedBranch {
     NormLayer& norm;
-    ConstMat sum;
+    ConstNumberMat sum;
     Dropout drop;
   };
   ConstMat join_backward(Context& context, const LayerPass& pass, const JoinedBranch& b, LayerScratch& s, Mat dx) const;

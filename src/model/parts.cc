@@ -11,7 +11,7 @@ Linear::Linear(Parameters& parameters, const std::string& name, Shape shape, boo
   if (bias) bias_ = parameters.add(name + ".bias", {shape.out}, false, constant(0));
 }
 
-void Linear::backward(Context& context, ConstMat x, ConstMat dy, Mat dx, const RowGroups& groups) {
+void Linear::backward(Context& context, ConstNumberMat x, ConstNumberMat dy, Mat dx, const RowGroups& groups) {
   product_gradient(context, dy, x, parameters_->grad_mat(weight_), groups);
   if (bias_) column_sums(context, dy, parameters_->grad(*bias_), groups);
   product_transposed(context, dy, weight(), dx);
@@ -31,7 +31,7 @@ Norm NormLayer::view() const {
   return norm;
 }
 
-void NormLayer::forward(Context& context, ConstMat x, Mat y, NormStats stats) const {
+void NormLayer::forward(Context& context, ConstNumberMat x, NumberMat y, NormStats stats) const {
   norm_forward(context, view(), x, y, stats);
 }
 

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/norm.h"
 #include "kernels/product.h"
 #include "kernels/rowwise.h"
 #include "model/config.h"
@@ -19,9 +20,9 @@ class Linear {
   Linear(Parameters& parameters, const std::string& name, Shape shape, bool bias, double gain = 1);
 
   // y = x W^T. The bias is left to the row-wise operation that touches y next.
-  void forward(Context& context, ConstMat x, Mat y) const { product(context, x, weight(), y); }
+  void forward(Context& context, ConstNumberMat x, Mat y) const { product(context, x, weight(), y); }
   // dW += dy^T x,  db += sum dy,  dx = dy W
-  void backward(Context& context, ConstMat x, ConstMat dy, Mat dx, const RowGroups& groups);
+  void backward(Context& context, ConstNumberMat x, ConstNumberMat dy, Mat dx, const RowGroups& groups);
 
   Weight weight() const { return parameters_->weight(weight_); }
   const float* bias() const { return bias_ ? parameters_->value(*bias_).data() : nullptr; }
@@ -39,7 +40,7 @@ class NormLayer {
  public:
   NormLayer(Parameters& parameters, const ModelConfig& config, const std::string& name,
             Initializer gains = constant(1));
-  void forward(Context& context, ConstMat x, Mat y, NormStats stats) const;
+  void forward(Context& context, ConstNumberMat x, NumberMat y, NormStats stats) const;
   // dx += gradient through the norm; adds to the parameters' gradients. `stats` as forward left them.
   void backward(Context& context, ConstMat dy, const NormInput& input, Mat dx, const RowGroups& groups);
 

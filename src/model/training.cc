@@ -31,7 +31,7 @@ size_t TrainingPass::predict_bytes(Context& context, Transformer& model, Config 
 }
 
 TrainingPass::TrainingPass(Context& context, Transformer& model, Config config, Unallocated)
-    : context_(context), model_(model), config_(std::move(config)) {
+    : context_(context), model_(model), config_(std::move(config)), precision_(context.precision()) {
   const ModelConfig& c = model.config();
   shape_ = c.attention_shape(config_.sequences, config_.length);
   position_.assign(static_cast<size_t>(config_.sequences), 0);
@@ -48,14 +48,16 @@ TrainingPass::TrainingPass(Context& context, Transformer& model, Config config, 
 void TrainingPass::layout(Layout& at) {
   const ModelConfig& c = model_.config();
   const int64_t rows = config_.sequences * config_.length;
-  for (Mat& stream : streams_) stream = at.mat(rows, c.dim);
-  for (LayerActivations& a : saved_) a.layout(at, c, shape_);
+  const bool one_stream = precision_ == Precision::kBf16 && !config_.recompute;
+  for (Mat& stream : streams_) stream = &stream == &streams_[0] || !one_stream ? at.mat(rows, c.dim) : streams_[0];
+  for (LayerActivations& a : saved_) a.layout(at, c, shape_, precision_);
   const DistanceBias bias = model_.attention_options(0).bias;
   const int64_t distances = bias.kind == DistanceBias::Kind::kTable ? bias.table.cols : config_.length;
   scratch_.layout(at, c, shape_,
                   {.training = true,
                    .bias_columns = bias.wants_gradient ? distances : 0,
-                   .groups = static_cast<int64_t>(position_sums_.size())});
+                   .groups = static_cast<int64_t>(position_sums_.size()),
+                   .stored = precision_});
   store_.layout(at, {shape_.sequences, shape_.stored_heads(), c.head_dim(), config_.length});
   final_ = at.mat(rows, c.dim);
   d_final_ = at.mat(rows, c.dim);
@@ -108,6 +110,7 @@ LayerActivations TrainingPass::saved(size_t layer, int64_t rows) const {
   LayerActivations a = saved_[config_.recompute ? 0 : layer];
   a.input = streams_[layer];
   a.output = streams_[layer + 1];
+  if (precision_ == Precision::kF32) a.kept_input = a.input;
   return a.first_rows(rows);
 }
 
@@ -119,6 +122,7 @@ Dropout TrainingPass::embedding_dropout(const TrainingBatch& batch, uint64_t dro
 
 double TrainingPass::run(const TrainingBatch& batch, float scale, uint64_t dropout_key, const Events& events) {
   assert(batch.length == config_.length && batch.sequences <= config_.sequences);
+  const PrecisionScope precision(context_, precision_);
   set_groups(batch);
   events.uses(model_.gradients_of_layer(0));
   model_.prepare_positions(batch.length);
@@ -180,7 +184,7 @@ void TrainingPass::backward(const TrainingBatch& batch, uint64_t dropout_key, co
   const Dropout drop = embedding_dropout(batch, dropout_key);
   if (drop.rate > 0) drop_rows(context_, dx, drop, dx);
   model_.embed_backward(context_, {batch.inputs, batch.length, position_}, dx,
-                        {scratch.normed, scratch.branch, scratch.stats, groups_, position_sums_});
+                        {scratch.d_branch, scratch.branch, scratch.stats, groups_, position_sums_});
   add_position_sums();
   events.complete(0);
 }

@@ -17,6 +17,7 @@ struct TrainingBatch {
   RowGroups groups = {};                     // of the sequences: gradients and losses are summed by them
 };
 
+// Runs in the precision that the context had when the pass was made: in bf16, what waits for the backward pass is stored in it.
 class TrainingPass {
  public:
   struct Config {
@@ -62,9 +63,11 @@ class TrainingPass {
   Context& context_;
   Transformer& model_;
   Config config_;
+  Precision precision_;
   AttentionShape shape_;
-  std::vector<int64_t> position_;        // [B] of the first token of each sequence: 0
-  std::vector<Mat> streams_;             // [layers + 1] of [N, C]: the input of each layer, and the last output
+  std::vector<int64_t> position_;  // [B] of the first token of each sequence: 0
+  // [layers + 1] of [N, C]: the input of each layer, and the last output; one and the same where layers keep theirs in bf16.
+  std::vector<Mat> streams_;
   std::vector<LayerActivations> saved_;  // one per layer, or one in all when recomputing
   LayerScratch scratch_;
   KeyStore store_;

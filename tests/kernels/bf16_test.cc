@@ -78,19 +78,26 @@ TEST(Bf16, RoundingLengthensNoMoreThanTheBoundOnFarKeysKnows) {
 TEST(Bf16, TheInstructionsPackWhatThePlainLoopPacks) {
   if (!has_bf16_pairs()) GTEST_SKIP() << "this CPU has no AVX512_BF16";
   const std::vector<float> x = mixed(40 * 50);
+  std::vector<uint16_t> halves;
+  for (const float v : x) halves.push_back(static_cast<uint16_t>(std::bit_cast<uint32_t>(rounded(v)) >> 16));
   for (const bool along : {true, false}) {
     for (const Operand operand : {Operand::kA, Operand::kB}) {
       for (const int64_t lanes : {1, 2, 15, 16}) {
         for (const int64_t depth : {1, 2, 15, 16, 17, 31, 32}) {
           const TileSource from{x.data() + 3, 50, along, lanes, depth};
-          std::vector<uint16_t> plain(kTileNumbers), fast(kTileNumbers, 0xaaaa);
+          TileSource stored = from;
+          stored.x = halves.data() + 3;
+          std::vector<uint16_t> plain(kTileNumbers);
           pack_tile(from, operand, plain.data());
-          pack_tile_x86(from, operand, fast.data());
-          for (size_t i = 0; i < plain.size(); ++i) {
-            if (std::isnan(widened(plain[i]))) {
-              ASSERT_TRUE(std::isnan(widened(fast[i])));
-            } else {
-              ASSERT_EQ(plain[i], fast[i]) << along << " " << lanes << " " << depth << ": " << i;
+          for (const TileSource& source : {from, stored}) {
+            std::vector<uint16_t> fast(kTileNumbers, 0xaaaa);
+            pack_tile_x86(source, operand, fast.data());
+            for (size_t i = 0; i < plain.size(); ++i) {
+              if (std::isnan(widened(plain[i]))) {
+                ASSERT_TRUE(std::isnan(widened(fast[i])));
+              } else {
+                ASSERT_EQ(plain[i], fast[i]) << along << " " << lanes << " " << depth << ": " << i;
+              }
             }
           }
         }

@@ -20,7 +20,9 @@ struct TestedForm {
   bool a_transposed, b_transposed;
 };
 constexpr TestedForm kForms[] = {
-    {"nt", gemm_nt, false, true}, {"nn", gemm_nn, false, false}, {"tn", gemm_tn, true, false}};
+    {"nt", [](Context& on, ConstMat a, ConstMat b, Mat c, bool add) { gemm_nt(on, a, b, c, add); }, false, true},
+    {"nn", [](Context& on, ConstMat a, ConstMat b, Mat c, bool add) { gemm_nn(on, a, b, c, add); }, false, false},
+    {"tn", [](Context& on, ConstMat a, ConstMat b, Mat c, bool add) { gemm_tn(on, a, b, c, add); }, true, false}};
 
 struct Sizes {
   int64_t m, n, k;

@@ -4,6 +4,7 @@
 #include "context.h"
 #include "kernels/gather.h"
 #include "kernels/gemm.h"
+#include "kernels/norm.h"
 #include "kernels/product.h"
 #include "kernels/rowwise.h"
 #include "kernels/support.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "context.h"
+#include "kernels/norm.h"
 #include "kernels/support.h"
 #include "kernels/update.h"
 

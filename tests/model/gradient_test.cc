@@ -155,15 +155,18 @@ TEST(Gradients, RecomputedActivationsGiveTheSameBits) {
   c.dropout = 0.3, c.attention_dropout = 0.2;
   const auto model = tiny_model(c);
   const RandomBatch data(2, c.length, c.vocab);
-  std::vector<std::vector<float>> grads;
-  for (const bool recompute : {false, true}) {
-    TrainingPass pass(test_context(), *model, {.sequences = 2, .length = c.length, .recompute = recompute});
-    auto g = model->parameters().grads();
-    std::fill(g.begin(), g.end(), 0.0f);
-    pass.run(data.batch, 1, kDropoutKey);
-    grads.emplace_back(g.begin(), g.end());
+  for (const auto& [name, precision] : kPrecisions) {
+    const PrecisionScope scope(test_context(), precision);
+    std::vector<std::vector<float>> grads;
+    for (const bool recompute : {false, true}) {
+      TrainingPass pass(test_context(), *model, {.sequences = 2, .length = c.length, .recompute = recompute});
+      auto g = model->parameters().grads();
+      std::fill(g.begin(), g.end(), 0.0f);
+      pass.run(data.batch, 1, kDropoutKey);
+      grads.emplace_back(g.begin(), g.end());
+    }
+    EXPECT_EQ(grads[0], grads[1]) << name;
   }
-  EXPECT_EQ(grads[0], grads[1]);
 }
 
 }  // namespace
