@@ -92,6 +92,8 @@ class TrainingStep {
   int64_t tokens() const { return sequences_ * length_; }
   double flops() const { return training_flops_per_token(model, length_) * static_cast<double>(tokens()); }
   size_t bytes() { return pass_.bytes() + model.parameters().values().size() * 16; }
+  // Of what is neither parameters, gradients nor moments, once a step has run: activations, and the context's scratch.
+  size_t working_bytes() { return pass_.bytes() + context_.scratch(0).size_bytes(); }
   Context& context() { return context_; }
 
   Transformer model;

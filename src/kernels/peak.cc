@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/workspace.h"
-#include "kernels/bf16.h"
+#include "kernels/bf16_x86.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace longshot {
@@ -66,10 +66,11 @@ HWY_EXPORT(FmaLoop);
 HWY_EXPORT(ReadLoop);
 HWY_EXPORT(TargetName);
 
-}  // namespace
+// Does so many rounds of multiplications and returns their flops.
+using Loop = double (*)(int64_t rounds, float* sink);
 
 // Each thread's own rates, added up: waiting for each other would measure the scheduler.
-FmaRate measure_fma_rate(const Context& context, double seconds) {
+FmaRate measure_rate(const Context& context, double seconds, Loop loop) {
   constexpr int64_t kRounds = 20000;
   Context all(context.threads());
   std::vector<FmaRate> rates(static_cast<size_t>(all.threads()));
@@ -79,7 +80,7 @@ FmaRate measure_fma_rate(const Context& context, double seconds) {
     volatile float keep = 0;
     while (last < begin + seconds) {
       float sink = 0;
-      const double flops = HWY_DYNAMIC_DISPATCH(FmaLoop)(kRounds, &sink);
+      const double flops = loop(kRounds, &sink);
       const double at = seconds_now();
       peak = std::max(peak, flops / (at - last));
       done += flops;
@@ -94,7 +95,26 @@ FmaRate measure_fma_rate(const Context& context, double seconds) {
   return sum;
 }
 
+}  // namespace
+
+FmaRate measure_fma_rate(const Context& context, double seconds) {
+  return measure_rate(context, seconds,
+                      [](int64_t rounds, float* sink) { return HWY_DYNAMIC_DISPATCH(FmaLoop)(rounds, sink); });
+}
+
 double measure_peak_flops(const Context& context, double seconds) { return measure_fma_rate(context, seconds).peak; }
+
+double measure_bf16_peak_flops(const Context& context, double seconds) {
+  switch (bf16_path()) {
+    case Bf16Path::kTiles:
+      return measure_rate(context, seconds, tiles_loop).peak;
+    case Bf16Path::kPairs:
+      return measure_rate(context, seconds, pairs_loop).peak;
+    case Bf16Path::kRounded:
+      break;
+  }
+  return measure_peak_flops(context, seconds);
+}
 
 double measure_read_bandwidth(const Context& context) {
   constexpr int64_t kFloats = 64 << 20;

@@ -16,6 +16,8 @@ FmaRate measure_fma_rate(const Context& context, double seconds);
 
 // Flops per second of fused multiply-adds on registers only, all threads.
 double measure_peak_flops(const Context& context, double seconds = 0.05);
+// The same of what multiplies bf16 here: VDPBF16PS on registers, TDPBF16PS on tiles, or the FMAs of rounded floats.
+double measure_bf16_peak_flops(const Context& context, double seconds = 0.05);
 // Bytes per second of a plain read loop over memory much larger than the caches, all threads.
 double measure_read_bandwidth(const Context& context);
 // The instruction set in use: "AVX2", ..
