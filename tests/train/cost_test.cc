@@ -10,7 +10,9 @@ namespace {
 
 TEST(Cost, PredictedMemoryIsWhatIsTaken) {
   for (const bool recompute : {false, true}) {
-    for (const OptimizerKind optimizer : {OptimizerKind::kAdamW, OptimizerKind::kSgd}) {
+    for (const auto& [optimizer, precision] :
+         {std::pair(OptimizerKind::kAdamW, Precision::kBf16), std::pair(OptimizerKind::kSgd, Precision::kF32)}) {
+      const PrecisionScope scope(test_context(), precision);
       const ModelConfig config = small_model("t5");
       TrainConfig train = small_training(1);
       train.recompute = recompute;

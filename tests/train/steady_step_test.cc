@@ -35,8 +35,11 @@ int64_t page_faults() {
 
 TEST(SteadyStep, AllocatesNothingAndFaultsNoPage) {
   for (const PositionMethod* method : position_methods()) {
-    for (const bool recompute : {false, true}) {
-      SCOPED_TRACE(testing::Message() << method->name << (recompute ? ", recomputed" : ""));
+    for (const auto& [recompute, precision] :
+         {std::pair(false, Precision::kF32), std::pair(true, Precision::kF32), std::pair(false, Precision::kBf16)}) {
+      SCOPED_TRACE(testing::Message() << method->name << (recompute ? ", recomputed, " : ", ")
+                                      << name_of(kPrecisions, precision));
+      const PrecisionScope scope(test_context(), precision);
       ModelConfig config = small_model(method->name);
       config.dropout = 0.1, config.attention_dropout = 0.1;
       Transformer model(config, true);
