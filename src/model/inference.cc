@@ -176,8 +176,8 @@ std::span<const VisitedTiles> Inference::run_chunk(const Tokens& tokens, const C
                  .forgetting = of_layer(forgetting_),
                  .sinks = of_layer(sinks_),
                  .skip = chunk.skip,
-                 .keys_stored = chunk.keys_stored,
-                 .step = chunk.step};
+                 .step = chunk.step,
+                 .keys_stored = chunk.keys_stored};
   VisibleKeys& visible = pass.attention.visible;
   visible.window = config_.window;
   if (!tokens.first_key.empty()) visible.first = tokens.first_key.data() + chunk.first, visible.stride = tokens.length;

@@ -89,14 +89,14 @@ struct LayerPass {
   std::span<const int64_t> counts = {};  // [B] new tokens that are no padding; empty: all
   Forgetting* forgetting = nullptr;      // of the store
   SinkKeys* sinks = nullptr;
-  int64_t skip = 0;  // leading new tokens that are context only: their keys and values count, no output is made
-  // Their keys and values are in the store already. Where the store lacks others no output is made; a.visited tells.
-  bool keys_stored = false;
-  int64_t step = 0;            // rows of the input from one sequence to the next: T, or fewer where sequences overlap
-  bool training = false;       // apply the configured dropout
-  uint64_t dropout_key = 0;    // of this layer in this step
+  int64_t skip = 0;          // leading new tokens that are context only: their keys and values count, no output is made
+  int64_t step = 0;          // rows of the input from one sequence to the next: T, or fewer where sequences overlap
+  bool training = false;     // apply the configured dropout
+  uint64_t dropout_key = 0;  // of this layer in this step
   int64_t first_sequence = 0;  // in the whole batch, by which dropout goes
   RowGroups groups = {};       // of the rows, for the sums of gradients
+  // The new keys are in the store already. Where it lacks others no output is made; a.visited tells.
+  bool keys_stored = false;
   int64_t wanted() const { return shape.queries - skip; }
 };
 
