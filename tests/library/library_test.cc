@@ -104,6 +104,7 @@ TEST_F(Library, EvaluatesExportsAndImports) {
   EXPECT_TRUE(fs::exists(losses));
   const Results gathered = gather_results({portable.out});
   ASSERT_EQ(gathered.runs.size(), 1u);
+  ASSERT_EQ(gathered.runs[0].evals.size(), 2u);
   EXPECT_EQ(gathered.runs[0].evals[1].loss, tested.line.results[1].loss);
 
   export_gguf({.run = portable.out, .out = dir_ / "x.gguf"});

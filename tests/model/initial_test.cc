@@ -142,8 +142,8 @@ TEST(FirstLoss, IsThatOfAnEvenGuessInEveryPlainRecipe) {
   EXPECT_GE(recipes, 5);
 }
 
-// As docs/model.md has it, where the targets are evenly of one band.
-TEST(FirstLoss, OfTheAdaptiveRecipeByBand) {
+// As docs/model.md has it: words of the first band are read, and those of each band come next. The number of blocks changes little.
+TEST(FirstLoss, OfTheAdaptiveRecipeByBandOfTheTarget) {
   ModelConfig c;
   Options options;
   c.fields(options);
@@ -154,16 +154,17 @@ TEST(FirstLoss, OfTheAdaptiveRecipeByBand) {
   Transformer model(c, false);
   model.initialize(test_context(), 1);
   const int64_t length = 128, ends[] = {c.adaptive_cutoffs[0], c.adaptive_cutoffs[1], c.vocab};
-  const double expected[] = {10.4, 20.0, 20.0};
+  const double expected[] = {10.5, 20.8, 23.7};
+  const std::vector<int32_t> inputs = RandomBatch(1, length, ends[0]).inputs;
   int64_t begin = 0;
   for (size_t band = 0; band < std::size(ends); ++band) {
     RandomBatch data(1, length, ends[band] - begin);
     for (int32_t& id : data.targets) id += static_cast<int32_t>(begin);
     Inference inference(test_context(), model, {.sequences = 1, .tokens = length});
     std::vector<float> losses(data.targets.size());
-    inference.score({.inputs = data.inputs, .length = length, .first_key = {}}, data.targets, 0, losses);
+    inference.score({.inputs = inputs, .length = length, .first_key = {}}, data.targets, 0, losses);
     const double mean = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
-    EXPECT_NEAR(mean, expected[band], 0.02 * expected[band]) << "band " << band;
+    EXPECT_NEAR(mean, expected[band], 0.05 * expected[band]) << "band " << band;
     begin = ends[band];
   }
 }
