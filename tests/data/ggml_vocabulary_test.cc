@@ -103,7 +103,7 @@ TEST(GgmlVocabulary, WhatCannotBeSaidIsNamed) {
 
 TEST(GgmlVocabulary, TokensThatAreMadeOfEachOtherInTooManyWaysAreRefused) {
   const auto with = [](size_t longest) {
-    GgmlVocabulary v{.model = "llama", .pre = "default", .tokens = {"</s>"}, .types = {}};
+    GgmlVocabulary v{.model = GgmlVocabulary::Model::kLlama, .pre = "default", .tokens = {"</s>"}, .types = {}};
     for (char c = 'a'; c <= 'h'; ++c)
       for (size_t n = 1; n <= longest; ++n) v.tokens.emplace_back(n, c);
     v.scores.assign(v.tokens.size(), 0);
