@@ -46,7 +46,7 @@ ImportSummary write_imported(const ImportedModel& model, const RunDir& dir, cons
   }
   RunWriter run{dir};
   require_usage(run.checkpoints().empty(), "{}: holds a run already. Give another --out.", dir.path().string());
-  run.begin_at(0);
+  run.begin_at(0, 1);
   run.save(ImportedContent{.config = config,
                            .weights = model.weights,
                            .tokenizer = model.tokenizer.get(),

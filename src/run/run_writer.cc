@@ -72,7 +72,8 @@ void RunWriter::sweep_branches() const {
   }
 }
 
-fs::path RunWriter::begin_at(int64_t step) {
+fs::path RunWriter::begin_at(int64_t step, int64_t keep) {
+  keep_ = keep;
   make_subdirectory(run_.checkpoints());
   sweep_checkpoints(run_);
   sweep_branches();
@@ -81,6 +82,7 @@ fs::path RunWriter::begin_at(int64_t step) {
   std::erase_if(records_, [&](const MetricsRecord& r) { return r.step > step; });
   if (fs::exists(run_.metrics())) write_metrics();
   restore_best();
+  prune();
   events_.write(records_);
   return aside;
 }
@@ -113,15 +115,17 @@ fs::path RunWriter::give_up_after(int64_t step) {
 // The best of the validated checkpoints that are there. Usually best.json says so already; it does not if its
 // checkpoint went with a branch given up, or if the process was killed before it was written.
 void RunWriter::restore_best() {
-  if (best_ && std::ranges::binary_search(steps_, best_->step)) return;
-  best_.reset();
+  std::optional<BestRecord> best;
+  if (best_ && std::ranges::binary_search(steps_, best_->step)) best = best_;
   for (const int64_t step : steps_) {
     const OptionalNumber loss = valid_loss_at(step);
-    if (loss && (!best_ || *loss < best_->valid_loss)) best_ = {step, *loss};
+    if (loss && (!best || *loss < best->valid_loss)) best = {step, *loss};
   }
+  if (best_ && best && best->step == best_->step) return;
   std::error_code ignored;
-  fs::remove(run_.best(), ignored);
-  if (best_) write_best(*best_);
+  if (!best) fs::remove(run_.best(), ignored);
+  best_ = best;
+  if (best) write_best(*best);
 }
 
 void RunWriter::write_best(const BestRecord& best) {
@@ -137,10 +141,9 @@ void RunWriter::log(const MetricsRecord& record) {
   events_.append(record);
 }
 
-void RunWriter::save(const CheckpointContent& content, int64_t keep) {
+void RunWriter::save(const CheckpointContent& content) {
   save_checkpoint(run_.checkpoint(content.step), content);
   steps_.push_back(content.step);
-  keep_ = keep;
   prune();
 }
 

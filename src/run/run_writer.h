@@ -26,13 +26,13 @@ class RunWriter {
 
   // The run stands at `step` and goes on from there: what killed saves left goes, and so do records of later steps.
   // Later checkpoints are a branch given up: they move to abandoned-K, with the records and the options of all of it.
-  // Returns that directory, or "".
-  fs::path begin_at(int64_t step);
+  // Of those that are left and to come, the last `keep` stay, and the best beside them.
+  // Returns the branch's directory, or "".
+  fs::path begin_at(int64_t step, int64_t keep);
 
   void write_config(const std::string& toml);
   void log(const MetricsRecord& record);
-  // Keeps the last `keep` checkpoints, and the best beside them.
-  void save(const CheckpointContent& content, int64_t keep);
+  void save(const CheckpointContent& content);
   // The first and only one of an imported run.
   void save(const ImportedContent& content);
   // Records a validation of the checkpoint saved last.

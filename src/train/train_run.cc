@@ -217,7 +217,7 @@ void open_run(Opened& opened, const TrainRequest& request, const TokenSet& token
 
 // Everything is checked: from here on the run changes.
 void begin_run(Opened& opened, TrainRequest& request, const TrainEvents& events) {
-  const fs::path abandoned = opened.run->begin_at(opened.step);
+  const fs::path abandoned = opened.run->begin_at(opened.step, request.train.keep);
   if (!abandoned.empty()) {
     events.on_note(fmt::format("later checkpoints moved to {}: a run of its own", abandoned.string()));
   }

@@ -290,8 +290,7 @@ void Trainer::save(RunWriter* run) {
                                        .seconds = seconds_,
                                        .peak_memory_bytes = static_cast<int64_t>(peak_memory_),
                                        .arithmetic = arithmetic(context_)},
-             .from = inputs_.from},
-            config_.keep);
+             .from = inputs_.from});
 }
 
 // False when it was asked to stop.

@@ -36,7 +36,7 @@ TEST(Decomposition, ContextBeyondLCountsOnlyWhereTheGapIsBeyondL) {
   train.batch_tokens = 480, train.micro_batch_tokens = 0, train.save_every = 0, train.log_every = 100;
   train.schedule.lr = 1e-2;
   RunWriter run{RunDir(dir / "run")};
-  run.begin_at(0);
+  run.begin_at(0, 1);
   Trainer(test_context(), {model, tokens.split("train"), &tokens.tokenizer()}, train).train(&run, {});
 
   const auto losses = [&](int64_t window) {

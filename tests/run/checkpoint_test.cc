@@ -218,7 +218,7 @@ TEST(Checkpoint, NumbersThatAreNotFiniteAreNotSaved) {
 TEST(Checkpoint, ALinkOutOfTheRunIsNotFollowed) {
   ScratchDir dir;
   const RunDir run(dir / "run");
-  const auto begin = [&] { RunWriter(run).begin_at(0); };
+  const auto begin = [&] { RunWriter(run).begin_at(0, 1); };
   make_directories(dir / "elsewhere/step-00000001.tmp");
   make_directories(run.path());
   fs::create_directory_symlink(dir / "elsewhere", run.checkpoints());

@@ -216,6 +216,28 @@ TEST(TrainRun, WithoutTheBestTheNextBestOfThePresentBranchCounts) {
   EXPECT_EQ(read_best(RunDir(dir / "run"))->step, 4);
 }
 
+TEST(TrainRun, WhatAKillBehindAValidationLeftIsPutRightByResume) {
+  ScratchDir dir;
+  write_token_set(dir / "data", 700);
+  TrainRequest request = small_request(dir / "data", dir / "run", 6);
+  request.train.save_every = 3, request.train.eval_every = 3, request.train.keep = 1;
+  const RunDir run(dir / "run");
+  TrainEvents events;
+  events.validate = [&, loss = 9.0](Transformer&, const TokenFile&, int64_t, int64_t) mutable {
+    if (!fs::exists(run.checkpoint(6))) fs::copy(run.checkpoint(3), dir / "older", fs::copy_options::recursive);
+    return std::optional(loss -= 1);
+  };
+  train_run(test_context(), request, events);
+  const auto whole = content_of(run.path());
+  ASSERT_EQ(read_best(run)->step, 6);
+
+  request.resume = true;
+  write_atomically(run.best(), R"({"step":3,"valid_loss":8})");  // killed before it was written again,
+  fs::rename(dir / "older", run.checkpoint(3));                  // and before what is too much was removed
+  train_run(test_context(), request, events);
+  EXPECT_TRUE(content_of(run.path()) == whole);
+}
+
 TEST(TrainRun, AMalformedBestIsToldBeforeTraining) {
   ATrainedRun r;
   r.request.train.steps = 9;
