@@ -1,4 +1,5 @@
 """The safetensors files that Longshot writes, read without its library."""
+import ctypes
 import json
 import os
 import struct
@@ -25,10 +26,11 @@ class SafeTensors:
         return self.entries[name]["shape"]
 
     def read(self, name, dtype, out):
-        """Fills `out`, a contiguous numpy array, without a copy in between."""
+        """Fills `out`, a contiguous tensor of PyTorch, without a copy in between."""
         if self.shape(name) != list(out.shape) or self.entries[name]["dtype"] != dtype:
             entry = self.entries[name]
             raise Skip(f"{self.path}: {name} is {entry['dtype']} {entry['shape']}, expected {dtype} {list(out.shape)}")
         self.file.seek(self.data + self.entries[name]["data_offsets"][0])
-        if self.file.readinto(out) != out.nbytes:
+        memory = (ctypes.c_char * out.nbytes).from_address(out.data_ptr())
+        if self.file.readinto(memory) != out.nbytes:
             raise Skip(f"{self.path} ends inside {name}")

@@ -52,7 +52,7 @@ def make_parameters(c):
     for name, shape in parameter_shapes(c).items():
         p = torch.empty(shape)
         if source:
-            source.read(name, "F32", p.numpy())
+            source.read(name, "F32", p)
         elif name.endswith("norm.weight"):
             p.fill_(1.0)
         elif name.endswith((".weight", ".projection", ".clusters")) or name.startswith("position."):
@@ -78,8 +78,8 @@ def make_batch(c):
     if c.batch:
         source = SafeTensors(c.batch)
         ids, targets = (torch.empty(shape, dtype=torch.int32) for _ in range(2))
-        source.read("ids", "I32", ids.numpy())
-        source.read("targets", "I32", targets.numpy())
+        source.read("ids", "I32", ids)
+        source.read("targets", "I32", targets)
         largest = max(ids.max().item(), targets.max().item())
         if largest >= c.vocab or ids.min().item() < 0:
             raise Skip(f"{c.batch}: ids reach from {ids.min().item()} to {largest}, the vocabulary has {c.vocab}")
