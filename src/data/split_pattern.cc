@@ -10,7 +10,7 @@
 namespace longshot {
 namespace {
 
-constexpr uint64_t kSampled = 64;        // of so many searches the steps of one are counted
+constexpr uint64_t kSampled = 128;       // of so many searches the steps of one are counted
 constexpr uint64_t kAskEvery = 1 << 20;  // steps
 constexpr size_t kStarts = 32;           // places at which one search tries an unknown pattern
 constexpr size_t kHarmlessStarts = 1 << 16;
@@ -126,39 +126,49 @@ SplitPattern::SplitPattern(const std::string& pattern, Kind kind, const std::str
 
 SplitPattern::~SplitPattern() = default;
 
+// Of one text.
+struct SplitPattern::Search {
+  std::string_view text;
+  pcre2_match_data* data;
+  pcre2_match_context* context;  // with the limit of what is not counted
+
+  int run(const Code& code, size_t from) const {
+    return pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, PCRE2_NOTEMPTY, data,
+                       context);
+  }
+  uint32_t limit() const { return static_cast<uint32_t>(std::clamp<uint64_t>(kScanned / text.size(), 16, 256)); }
+};
+
 // The first match that begins in [from, last]: PCRE2's answer.
-int SplitPattern::find(std::string_view text, size_t from, size_t last, PatternBudget& budget, void* data) const {
-  pcre2_match_context* context = budget.context_->match.get();
-  pcre2_set_offset_limit(context, last);
-  const auto run = [&](const Code& code, uint64_t limit) {
-    pcre2_set_match_limit(context, static_cast<uint32_t>(limit));
-    return pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, PCRE2_NOTEMPTY,
-                       static_cast<pcre2_match_data*>(data), context);
-  };
+int SplitPattern::find(const Search& search, size_t from, size_t last, PatternBudget& budget) const {
+  pcre2_set_offset_limit(search.context, last);
   const bool counted = budget.counts_next();
-  if (!codes_->counting) return run(codes_->quick, UINT32_MAX);
-  if (!counted) {
-    const int answer = run(codes_->quick, std::clamp<uint64_t>(kScanned / text.size(), 16, 256));
+  if (!counted || !codes_->counting) {
+    const int answer = search.run(codes_->quick, from);
     if (answer != PCRE2_ERROR_MATCHLIMIT) return answer;
   }
   budget.begin(from);
-  const int answer = run(codes_->counting, UINT32_MAX);
+  pcre2_set_match_limit(search.context, UINT32_MAX);
+  const int answer = search.run(codes_->counting, from);
+  pcre2_set_match_limit(search.context, search.limit());
   if (budget.stopped_) throw Stopped();
-  require(
-      answer != PCRE2_ERROR_CALLOUT,
-      "{}: the pre-tokenizer's pattern takes more than {} steps for each byte of a text, and {} more: it goes over the "
-      "same characters again and again",
-      origin_, PatternBudget::kStepsPerByte, PatternBudget::kFreeSteps);
+  require(answer != PCRE2_ERROR_CALLOUT,
+          "{}: the pre-tokenizer's pattern takes more than {} steps for each byte of a text, and {} more: it goes over "
+          "the same characters again and again",
+          origin_, PatternBudget::kStepsPerByte, PatternBudget::kFreeSteps);
   return answer;
 }
 
 std::vector<SplitPattern::Match> SplitPattern::matches(std::string_view text, PatternBudget& budget) const {
   std::vector<Match> found;
+  if (text.empty()) return found;
   const Data data(pcre2_match_data_create_from_pattern(codes_->quick.get(), nullptr));
+  const Search search{text, data.get(), budget.context_->match.get()};
+  pcre2_set_match_limit(search.context, codes_->counting ? search.limit() : UINT32_MAX);
   const size_t starts = codes_->counting ? kStarts : kHarmlessStarts;
   for (size_t from = 0; from < text.size();) {
     const size_t last = std::min(from + starts, text.size()) - 1;
-    const int answer = find(text, from, last, budget, data.get());
+    const int answer = find(search, from, last, budget);
     if (answer == PCRE2_ERROR_NOMATCH) {
       from = next_character(text, last + 1);
       continue;

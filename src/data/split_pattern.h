@@ -58,7 +58,8 @@ class SplitPattern {
 
  private:
   struct Codes;
-  int find(std::string_view text, size_t from, size_t last, PatternBudget& budget, void* data) const;
+  struct Search;
+  int find(const Search& search, size_t from, size_t last, PatternBudget& budget) const;
   std::unique_ptr<Codes> codes_;
   std::string origin_;
 };
