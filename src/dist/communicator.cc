@@ -107,8 +107,7 @@ void Communicator::fail_silent(const std::vector<int>& ranks, double seconds) co
   for (const int r : ranks) names += (names.empty() ? "" : ", ") + name(r);
   fail(
       "{} has heard nothing from {} for {:.0f} seconds (--rank-timeout). Is it hung, or its network down, or does it "
-      "wait "
-      "for another that is?",
+      "wait for another that is?",
       name(rank()), names, seconds);
 }
 
