@@ -104,7 +104,8 @@ TEST(WordTokenizer, BadDictionariesAreNamedWithTheLine) {
   EXPECT_THAT(load("the 3\nthe 2\n"), HasSubstr("a second time"));
   EXPECT_THAT(load(""), HasSubstr("no words"));
   EXPECT_EQ(load(std::string(1 << 16, 'x') + " 1\n"), "");
-  EXPECT_THAT(load(std::string((1 << 16) + 1, 'x') + " 1\n"), HasSubstr("line 1: a word of 65537 bytes; at most 65536"));
+  EXPECT_THAT(load(std::string((1 << 16) + 1, 'x') + " 1\n"),
+              HasSubstr("line 1: a word of 65537 bytes; at most 65536"));
 }
 
 // Dictionary and ids of `reference`, whose text/ holds `name` as the split `split`.

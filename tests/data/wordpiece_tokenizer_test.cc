@@ -38,7 +38,7 @@ TEST(WordPiece, LongestFirstAndUnknownAsAWhole) {
 }
 
 TEST(WordPiece, NormaliserLowersStripsAndSplits) {
-  const auto t = with_words({"hello", "!",   "how", "are", "you",  "?",    "ah", "博", "推", "zz",
+  const auto t = with_words({"hello", "!",   "how", "are", "you", "?",   "ah", "博", "推", "zz",
                              "ab",    "##c", "a",   "ᄒ",  "##ᅡ", "##ᆫ", "-",  "¿",  "i",  "σ"});
   EXPECT_EQ(tokens(*t, " \tHeLLo!how  \n Are yoU?  "), (Words{"hello", "!", "how", "are", "you", "?"}));
   EXPECT_EQ(tokens(*t, "H\u00E9llo"), (Words{"hello"}));
