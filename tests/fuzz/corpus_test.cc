@@ -17,12 +17,17 @@ namespace {
 
 std::atomic<size_t> live_bytes{0}, peak_bytes{0};
 
-void* counted(size_t size) {
+void* counted_or_null(size_t size) {
   void* p = std::malloc(size);
-  if (!p) throw std::bad_alloc();
+  if (!p) return nullptr;
   const size_t now = live_bytes += malloc_usable_size(p);
   if (now > peak_bytes) peak_bytes = now;
   return p;
+}
+
+void* counted(size_t size) {
+  if (void* p = counted_or_null(size)) return p;
+  throw std::bad_alloc();
 }
 
 void forget(void* p) {
@@ -34,6 +39,8 @@ void forget(void* p) {
 
 void* operator new(size_t size) { return counted(size); }
 void* operator new[](size_t size) { return counted(size); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept { return counted_or_null(size); }
+void* operator new[](size_t size, const std::nothrow_t&) noexcept { return counted_or_null(size); }
 void operator delete(void* p) noexcept { forget(p); }
 void operator delete[](void* p) noexcept { forget(p); }
 void operator delete(void* p, size_t) noexcept { forget(p); }
