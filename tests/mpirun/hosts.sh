@@ -30,6 +30,7 @@ case $action in
     ;;
   run)
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    export ASAN_OPTIONS=detect_leaks=0  # Open MPI's own
     on "$name-a" mpirun --mca plm_rsh_agent "$0 $name agent" --mca btl tcp,self --mca btl_tcp_if_include 10.77.0.0/24 \
       --mca oob_tcp_if_include 10.77.0.0/24 --host 10.77.0.1,10.77.0.2 --bind-to none "$@"
     ;;
